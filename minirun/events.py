@@ -445,35 +445,15 @@ class Event(Value):
             actions = with_route(actions, route)
         construct: Any = Event.__attrs_init__  # a subclass may have another one; mypy takes the types of the fields
         construct(
-            self,
-            id=id,
-            invocation_id=invocation_id,
-            author=author,
-            seq=seq,
-            timestamp=timestamp,
-            content=content,
-            actions=actions,
-            branch=branch,
-            partial=partial,
-            turn_complete=turn_complete,
-            finish_reason=finish_reason,
-            error_code=error_code,
-            error_message=error_message,
-            interrupted=interrupted,
-            long_running_tool_ids=long_running_tool_ids,
-            output=output,
-            node_info=NO_NODE if node_info is None else node_info,
-            usage_metadata=usage_metadata,
-            custom_metadata=custom_metadata,
-            model_version=model_version,
-            grounding_metadata=grounding_metadata,
-            citation_metadata=citation_metadata,
-            partial_output=partial_output,
-            input_transcription=input_transcription,
-            output_transcription=output_transcription,
-            live=live,
-            unknown_fields=unknown_fields,
-        )
+            self, id=id, invocation_id=invocation_id, author=author, seq=seq, timestamp=timestamp, content=content,
+            actions=actions, branch=branch, partial=partial, turn_complete=turn_complete, finish_reason=finish_reason,
+            error_code=error_code, error_message=error_message, interrupted=interrupted,
+            long_running_tool_ids=long_running_tool_ids, output=output,
+            node_info=NO_NODE if node_info is None else node_info, usage_metadata=usage_metadata,
+            custom_metadata=custom_metadata, model_version=model_version, grounding_metadata=grounding_metadata,
+            citation_metadata=citation_metadata, partial_output=partial_output, input_transcription=input_transcription,
+            output_transcription=output_transcription, live=live, unknown_fields=unknown_fields,
+        )  # fmt: skip
 
     @property
     def message(self) -> Content | None:

@@ -47,6 +47,7 @@ from .provider_servers.openai_realtime import (
     KEY,
     Call,
     Close,
+    Deaf,
     End,
     Hold,
     RealtimeServer,
@@ -690,6 +691,29 @@ async def test_a_slow_listener_holds_the_server_back() -> None:
             assert before < 5_000_000 < 900 * 6400
             await chat.turn()
             assert chat.said == words
+
+
+async def test_whoever_listens_never_waits_for_the_line() -> None:
+    """
+    A server that reads nothing is listened to all the same, also where its answer leads to another question.
+    """
+    hold = Hold()
+    server = RealtimeServer([Say("one"), Deaf(), hold])
+    async with chatting(server) as chat, trio.open_nursery() as nursery:
+        await chat.say("first")
+        await chat.until(lambda response: response.output_transcription and response.output_transcription.finished)
+        await hold.began.wait()
+        await chat.say("second")
+
+        async def flood() -> None:
+            while True:
+                await chat.speak(bytes(2**20))
+
+        nursery.start_soon(flood)
+        await trio.sleep(0.3)
+        hold.until.set()
+        await chat.turn()
+        nursery.cancel_scope.cancel()
 
 
 # --- the model --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from minirun.errors import ModelRequestError
 from minirun.models import ActivityEnd, ActivityStart, LiveConnectConfig, LlmResponse
 from minirun.models._wire_openai_realtime import SHOWN_MAX, Conversation, mime_rate
 from minirun.models._wire_openai_session import RealtimeApi
-from minirun.types import Blob, Content, FunctionResponse, GenerateContentConfig, Part
+from minirun.types import Blob, Content, FunctionCall, FunctionResponse, GenerateContentConfig, Part
 
 from .provider_servers.strict import problem_with
 
@@ -166,13 +166,17 @@ def test_an_answer_to_the_voice_does_not_answer_what_came_after_it() -> None:
     """
     What the server has not taken up when it begins by itself is asked for afterwards.
     """
-    talk = Talk()
-    talk.speech("started")
-    talk.speech("stopped")
-    talk.begin()
-    talk.say("and this?")
-    talk.end()
-    assert talk.asked == 1
+    for says_first in (True, False):
+        talk = Talk()
+        talk.speech("started")
+        if says_first:
+            talk.say("and this?")
+        talk.speech("stopped")
+        talk.begin()
+        if not says_first:
+            talk.say("and this?")
+        talk.end()
+        assert talk.asked == 1
 
 
 def test_results_are_answered_together() -> None:
@@ -192,6 +196,19 @@ def test_results_are_answered_together() -> None:
         talk.send(talk.state.items_of(result(id), None))
         talk.send(talk.state.want(answers_calls=True))
         assert talk.asked == asked
+
+
+def test_old_calls_of_a_history_are_not_waited_for() -> None:
+    """
+    A call that has no result, though the user has said something after it, keeps nobody waiting.
+    """
+    talk = Talk()
+    calls = [Content(role="model", parts=[Part(function_call=FunctionCall(id=id, name="look"))]) for id in ("a", "b")]
+    user = Content(role="user", parts=[Part(text="never mind, look there")])
+    talk.send(list(talk.state.history([calls[0], user, calls[1]])))
+    talk.send(talk.state.items_of(result("b"), None))
+    talk.send(talk.state.want(answers_calls=True))
+    assert talk.asked == 1
 
 
 @settings(max_examples=200)

@@ -15,7 +15,7 @@ from minirun.apps import App, EventsCompactionConfig, LlmEventSummarizer
 from minirun.errors import ConfigurationError
 from minirun.models import LLMRegistry, ScriptedLlm, providers
 from minirun.models.anthropic import Claude
-from minirun.models.gemini import Gemini
+from minirun.models.gemini import Gemini, GeminiLive
 from minirun.models.openai import OpenAIChat, OpenAIRealtime, OpenAIResponses
 from minirun.runners import InMemoryRunner
 from minirun.tools import AgentTool
@@ -41,6 +41,8 @@ def no_keys() -> Iterator[None]:
     [
         ("claude-opus-4-5", Claude),
         ("gemini-3-pro", Gemini),
+        ("gemini-live-2.5-flash", GeminiLive),
+        ("gemini-2.5-flash-native-audio-preview-12-2025", GeminiLive),
         ("gpt-5", OpenAIChat),
         ("o3", OpenAIChat),
         ("o4-mini", OpenAIChat),

@@ -273,10 +273,11 @@ async def test_nonsense_is_an_error() -> None:
             await received(url)
 
 
-async def test_closing_ends_the_receiver_and_tells_the_server() -> None:
+async def test_closing_ends_the_receiver_and_tells_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A receiver in another task ends when the connection is closed; the server learns the code; twice is harmless.
     """
+    monkeypatch.setattr(_websocket, "CLOSE_S", 2 * PATIENCE_S)  # nothing waits for that
     codes: list[int | None] = []
     over = trio.Event()
 
@@ -302,6 +303,30 @@ async def test_closing_ends_the_receiver_and_tells_the_server() -> None:
                 await connection.send("x")
             await over.wait()
     assert (got, codes) == ([], [1001])
+
+
+async def test_who_is_cancelled_says_goodbye() -> None:
+    """
+    Leaving by cancellation tells the server, too.
+    """
+    codes: list[int | None] = []
+    over = trio.Event()
+
+    async def serve(peer: Peer) -> None:
+        async for _ in peer.messages():
+            pass
+        codes.append(peer.close_code)
+        over.set()
+
+    async with websockets_at(serve) as url:
+        with trio.CancelScope() as scope:
+            async with connected(url, headers={}):
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+        with trio.fail_after(PATIENCE_S):
+            await over.wait()
+    assert codes == [1000]
 
 
 async def test_a_server_that_says_no_goodbye_is_left() -> None:

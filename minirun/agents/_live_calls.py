@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from .._json import thaw
+from .._json import freeze, thaw
 from .._values import changed
 from ..events import Event
 from ..flows._live import Input
+from ..flows._prompts import Prompts
 from ..models import LlmResponse
-from ..runtime._failure import is_pause
+from ..runtime import InvocationContext
 from ..tools import BaseTool, FunctionTool
-from ..tools._batch import run_group
 from ..tools._call import ToolCall
-from ..tools._sequence import run_in_order
-from ..types import Content, FunctionCall, FunctionDeclaration, Part
+from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part
+from ._answered import make
 from ._base import TRANSFER_TO_AGENT
 from ._call_ids import with_usable_ids
 from ._composite import SequentialAgent
+from ._live_making import Calling, LiveSide, Making
 from ._turn_notes import with_notes
 
 if TYPE_CHECKING:
@@ -36,24 +37,26 @@ __all__ = ["Batch", "Calls"]
 
 
 class Batch(NamedTuple):
-    """The calls of an answer, and what came of them."""
+    """Calls of one event, and what has come of them."""
 
-    made: Event
-    session: int
-    """Which session of the model's side has made them."""
+    calls: Sequence[FunctionCall]
+    side: LiveSide
+    """Which session of the model's side has asked for them."""
     answered: Sequence[Event]
-    """The events with their responses."""
+    """The events with their responses, among others."""
+    waiting: Sequence[FunctionCall] = ()
+    """Those that have none yet: somebody is asked."""
 
 
 class Calls:
     """See the module; for one agent."""
 
     def __init__(self, talk: Talk) -> None:
-        self._talk = talk
+        self.talk = talk
         self._nursery: trio.Nursery
         self._running = 0  # batches
-        self.scopes: dict[str, trio.CancelScope] = {}
-        """By the id of a call that is being made: what ends it."""
+        self.making: dict[str, Making] = {}
+        """By their ids: the calls that are being made."""
         self.provider_ids: dict[str, str | None] = {}
         """By the id of a call: what the model calls it."""
         self._withdrawn: set[str] = set()
@@ -73,7 +76,7 @@ class Calls:
 
     def with_own(self, tools: dict[str, BaseTool]) -> dict[str, BaseTool]:
         """*tools*, and what the conversation itself needs."""
-        parent = self._talk.context.parent_agent
+        parent = self.talk.context.parent_agent
         if not isinstance(parent, SequentialAgent):
             return tools
 
@@ -87,15 +90,15 @@ class Calls:
     def declarations(self, declared: Sequence[FunctionDeclaration]) -> Sequence[FunctionDeclaration]:
         """What the model is told of its tools: *declared*, and those that were added."""
         names = {each.name for each in declared}
-        prompts = self._talk.context._invocation.program.prompts
-        added = (tool._declared(prompts) for name, tool in self._talk.tools.items() if name not in names)
+        prompts = self.talk.context._invocation.program.prompts
+        added = (tool._declared(prompts) for name, tool in self.talk.tools.items() if name not in names)
         return [*declared, *(each for each in added if each is not None)]
 
     # --- making them
 
     async def make(self, response: LlmResponse) -> None:
         """Store the calls of an answer, and begin to make them."""
-        talk = self._talk
+        talk = self.talk
         talk.speech.begin_with_calls()
         content = response.content
         assert content is not None
@@ -106,7 +109,7 @@ class Calls:
             id=talk.context._following_id(f"{talk.context._path}!calls"),
             content=content,
             usage_metadata=talk.speech.usage,
-            live={} if response.item_id is None else {"item_id": response.item_id},
+            live={"path": talk.context._path} | ({} if response.item_id is None else {"item_id": response.item_id}),
         )
         talk.speech.usage = None
         made = await talk.emit(with_notes(event, talk.tools, parallel=talk.agent.parallel_tool_calls))
@@ -117,58 +120,93 @@ class Calls:
             talk.sending.hold()
         invocation.budgets.spend("max_tool_calls", len(calls))
         self._running += 1
-        self._nursery.start_soon(self._run, made, calls, talk.sending.sessions, name=f"calls of {made.id}")
+        calling = Calling(self, made, talk.sending.side, trio.Lock())
+        self._nursery.start_soon(self._run, calling, calls, name=f"calls of {made.id}")
 
-    async def _run(self, made: Event, calls: Sequence[FunctionCall], session: int) -> None:
-        talk = self._talk
-        context = talk.context._at(talk.context._state.layer())
-        answered: list[Event] = []
-        try:
-            if made.actions.replay.alone:
-                answered.append(await run_in_order(context, made, calls, talk.tools))
-            else:
-                answered.append(await run_group(context, calls, talk.tools, call_type=self._call))
-        except BaseException as error:
-            if not is_pause(error):
-                raise
-            from ._live_questions import tell_waiting  # few calls ask somebody
-
-            await tell_waiting(talk, calls)
+    async def _run(self, calling: Calling, calls: Sequence[FunctionCall]) -> None:
+        context = self.talk.context._at(self.talk.context._state.layer())
+        async with calling.lock:
+            batch = await self.run(context, calling, calls)
         self._running -= 1
-        talk.inbox.post((Input.RESULTS, Batch(made, session, answered)))
+        self.talk.inbox.post((Input.RESULTS, batch))
+
+    async def run(self, context: InvocationContext, calling: Calling, calls: Sequence[FunctionCall]) -> Batch:
+        """Make *calls* of one event; the line knows of those that are open, as each may be asking somebody by now."""
+        unanswered = self.talk.line.unanswered
+        unanswered.update((call.id or "", calling) for call in calls)
+        answered, waiting = await make(context, calling.made, calls, self.talk.tools, self._call)
+        for call in calls:
+            if call not in waiting:
+                unanswered.pop(call.id or "", None)
+        return Batch(calls, calling.side, answered, waiting)
 
     def _call(self, *args: object) -> ToolCall:
         return _LiveCall(self, *args)
 
     def cancel(self, provider_ids: Collection[str]) -> None:
         """End the calls that the model has taken back: their results are sent to nobody."""
-        for call_id, scope in list(self.scopes.items()):
-            if self.provider_ids.get(call_id) in provider_ids:
+        for call_id, given in self.provider_ids.items():
+            if given in provider_ids:
                 self._withdrawn.add(call_id)
-                scope.cancel()
+                if call_id in self.making:
+                    self.making[call_id].scope.cancel()
+
+    def is_withdrawn(self, call_id: str) -> bool:
+        """Whether the model has taken back this call, maybe before it began."""
+        return call_id in self._withdrawn
 
     # --- telling the results
 
-    async def tell(self, batch: Batch) -> None:
-        """Send the results of a batch to the model, unless somebody else takes over."""
-        talk = self._talk
+    async def tell(self, batch: Batch) -> Input:
+        """Send what has come of a batch to the model, unless somebody else takes over; return what that means."""
+        talk, side = self.talk, self.talk.sending.side
         if talk.is_over:
-            return
-        talk.sending.go_on()
+            return Input.RESULTS
+        if any(call.name == TRANSFER_TO_AGENT for call in batch.calls):
+            talk.sending.go_on()
         if self.is_completed:
             talk.finish()
-            return
-        answers = [answer for event in batch.answered for answer in event.get_function_responses()]
-        wanted = [answer for answer in answers if answer.id not in self._withdrawn]
-        if not wanted:
-            return
-        told = [changed(answer, id=self.provider_ids.get(answer.id or "") or answer.id) for answer in wanted]
-        if batch.session == talk.sending.sessions:
-            parts = [Part(function_response=answer) for answer in told]
-        else:  # the model's side has begun anew since, and knows of no such call
-            texts = (f"The call of {each.name} has returned: {json.dumps(thaw(each.response))}" for each in told)
-            parts = [Part(text=text) for text in texts]
-        await talk.sending.deliver_results(Content(role="user", parts=parts), batch.answered[-1].id or "")
+            return Input.RESULTS
+        known = 0 if batch.side is side else side.history_seq
+        ids = {call.id for call in batch.calls} - self._withdrawn
+        events = [event for event in batch.answered if (event.seq or 0) > known]
+        answers = [answer for event in events for answer in event.get_function_responses() if answer.id in ids]
+        content_id = events[-1].id if answers else talk.context._following_id(f"{talk.context._path}!asked")
+        told = [*answers, *(self._interim(call) for call in batch.waiting if call.id in ids - side.told)]
+        return await self._send(told, content_id or "", is_known=batch.side is side) if told else Input.DROPPED
+
+    def _interim(self, call: FunctionCall) -> FunctionResponse:
+        """What the model is told of a call that waits for somebody."""
+        status = freeze({"status": self._prompts.asked})
+        return FunctionResponse(id=call.id, name=call.name, response=status, will_continue=self._takes_interim or None)
+
+    async def _send(self, answers: Sequence[FunctionResponse], content_id: str, *, is_known: bool) -> Input:
+        """Send *answers* as responses where the model's side knows the calls, and takes one more; else in words."""
+        sending, told = self.talk.sending, self.talk.sending.side.told
+        as_they_are = [each for each in answers if is_known and (self._takes_interim or each.id not in told)]
+        if as_they_are:
+            named = [changed(each, id=self.provider_ids.get(each.id or "") or each.id) for each in as_they_are]
+            parts = [Part(function_response=each) for each in named]
+            await sending.deliver_results(Content(role="user", parts=parts), content_id)
+        in_words = [each for each in answers if each not in as_they_are]
+        if in_words:
+            parts = [Part(text=self._in_words(each)) for each in in_words]
+            await sending.deliver_results(Content(role="user", parts=parts), f"{content_id}-told")
+        is_new = in_words or any(each.id in told for each in as_they_are)  # it does not wait for that, but answers
+        told.update(each.id or "" for each in answers)
+        return Input.ASKED if is_new else Input.RESULTS
+
+    def _in_words(self, answer: FunctionResponse) -> str:
+        return self._prompts.returned.format(name=answer.name, response=json.dumps(thaw(answer.response)))
+
+    @property
+    def _takes_interim(self) -> bool:
+        connection = self.talk.connection
+        return connection is not None and connection.capabilities.takes_interim_results
+
+    @property
+    def _prompts(self) -> Prompts:
+        return self.talk.context._invocation.program.prompts
 
 
 class _LiveCall(ToolCall):
@@ -180,8 +218,11 @@ class _LiveCall(ToolCall):
 
     async def run(self) -> None:
         with trio.CancelScope() as scope:
-            self._calls.scopes[self.id] = scope
+            making = self._calls.making[self.id] = Making(scope, trio.Event())
+            if self._calls.is_withdrawn(self.id):
+                scope.cancel()
             try:
                 await super().run()
             finally:
-                del self._calls.scopes[self.id]
+                del self._calls.making[self.id]
+                making.is_over.set()

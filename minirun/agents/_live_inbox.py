@@ -19,6 +19,10 @@ Item: TypeAlias = LlmResponse | tuple[Input, Any]
 """What the server says, or what else happens, with what belongs to it."""
 
 
+# A drop may be noticed by reading and by sending: the second notice is not about the next connection.
+_OF_CONNECTION = (Input.LOST, Input.INTERRUPTED)
+
+
 class Inbox:
     """
     A queue of one reader that holds back who brings sound, and nobody else.
@@ -74,8 +78,10 @@ class Inbox:
         return item
 
     def drop_responses(self) -> None:
-        """Forget what a connection that is gone has said; what has happened here stays."""
-        self._items = deque(each for each in self._items if not isinstance(each[0], LlmResponse))
+        """Forget what a connection that is gone has said, and what concerns it; what else has happened here stays."""
+        self._items = deque(
+            each for each in self._items if isinstance(each[0], tuple) and each[0][0] not in _OF_CONNECTION
+        )
         self._audio_ms = 0.0
 
     def _drop_audio(self) -> None:

@@ -26,6 +26,7 @@ from ._llm import LlmAgent
 if TYPE_CHECKING:
     from ..models._live_settings import LiveSettings
     from ..runtime._invocation import Invocation
+    from ._live_making import Calling
 
 __all__ = ["Line", "check_agents", "line_of"]
 
@@ -45,7 +46,7 @@ class Line:
     """See the module. *invocation* is the live run's."""
 
     def __init__(self, invocation: Invocation, queue: LiveRequestQueue, settings: LiveSettings) -> None:
-        self._invocation = invocation
+        self.invocation = invocation
         self.queue = queue
         self.settings = settings
         self.connections = 0
@@ -66,6 +67,14 @@ class Line:
         """Set when no agent speaks any more."""
         self.unsent: LiveRequest | Blob | None = None
         """What was taken from the queue, and has not gone out as a whole."""
+        self.unanswered: dict[str, Calling] = {}
+        """By their ids: the calls that have no response yet."""
+        self.answering = trio.Lock()
+        """Held while an answer is taken: one at a time."""
+        self.answers: trio.Nursery
+        """Where calls are made that have got one."""
+        self.remaking = 0
+        """For how many events that is being done."""
         self._nursery: trio.Nursery
         self._held: _Held | None = None
         self._active_at = trio.current_time()
@@ -85,11 +94,15 @@ class Line:
 
     async def run(self, agent: BaseAgent, context: InvocationContext) -> None:
         """Let *agent* speak, and whom it hands over to, until the conversation has ended."""
-        self._invocation.memo[LINE] = self
+        self.invocation.memo[LINE] = self
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._watch_idle, name="idle")
-                await agent.run_async(context)
+                async with trio.open_nursery() as self.answers:
+                    await agent.run_async(context)
+                    async with self.answering:
+                        self.ended.set()  # nobody takes an answer any more; what has got one comes to its end
+                    self.answers.cancel_scope.deadline = self.closes_at
                 await self.let_go()
                 self._nursery.cancel_scope.cancel()
         finally:
@@ -149,7 +162,7 @@ class Line:
 
     def new_id(self) -> str:
         """Return an id that nothing else has."""
-        return self._invocation.env.new_id("message")
+        return self.invocation.env.new_id("message")
 
     # --- limits
 

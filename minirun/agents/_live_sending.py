@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from ..errors import ModelError
+from ..errors import InvalidMessageError, ModelError
 from ..events import NO_ACTIONS, Event, EventActions
-from ..flows._live import Input
+from ..flows._live import Input, State
 from ..models import ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection
 from ..models._live import Realtime
 from ..runtime import InvocationContext
-from ..types import Blob, Content
+from ..types import Blob, Content, Part
+from ._live_making import LiveSide
 
 if TYPE_CHECKING:
     from ._live_request_queue import LiveRequest
@@ -41,10 +42,11 @@ class Sending:
         self._talk = talk
         self.lock = trio.Lock()
         """One task sends at a time."""
-        self.sessions = 0
-        """How many sessions the model's side has begun with this agent."""
+        self.side = LiveSide(0)
+        """The present session of the model's side."""
         self._pending: list[_Sent] = []  # what may not be part of the server's session yet
         self._is_told = False  # whether the server tells what is
+        self._is_resumed = False  # whether the connection goes on with the session of the one before
         self._may_send = trio.Event()
         self._may_send.set()
 
@@ -52,9 +54,10 @@ class Sending:
 
     def begins(self, *, is_resumed: bool) -> None:
         """Take note of a new connection; unless a session *is_resumed*, the model is told everything as history."""
+        self._is_resumed = is_resumed
         if not is_resumed:
             self._pending.clear()
-            self.sessions += 1
+            self.side = LiveSide(self._talk.context._invocation.live.revision)
 
     def is_taken_up(self, content_id: str) -> None:
         """Note that the server has this content, and all before it."""
@@ -83,8 +86,7 @@ class Sending:
         """Send what may be missing over there, and then what the caller sends, until the line is closed."""
         line = self._talk.line
         try:
-            for each in tuple(self._pending):
-                await self._deliver(connection, each)
+            await self._send_again(connection)
             while True:
                 if line.unsent is None:
                     line.unsent = await line.queue.take()
@@ -105,6 +107,20 @@ class Sending:
         except ModelError as error:
             self._talk.inbox.post((Input.LOST, error))
 
+    async def _send_again(self, connection: BaseLlmConnection) -> None:
+        """
+        Send what may be missing over there.
+
+        If the server has all of it, and has yet to answer, the answer was lost with the connection: it is asked to.
+        """
+        talk = self._talk
+        for each in tuple(self._pending):
+            await self._deliver(connection, each)
+        if self._is_resumed and not self._pending and talk.state is State.THINKING:
+            go_on = Content(role="user", parts=[Part(text=talk.context._invocation.program.prompts.go_on)])
+            async with self.lock:
+                await connection.send_content(go_on)
+
     async def _send(self, connection: BaseLlmConnection, request: LiveRequest) -> None:
         if request.content is not None or request.state_delta:
             await self._say(connection, request)
@@ -122,7 +138,12 @@ class Sending:
         if content is not None and content.responses:
             from ._live_questions import answer_question  # few conversations have questions
 
-            await answer_question(talk, content)
+            try:
+                await answer_question(talk.line, content, request.id or f"m-{talk.line.new_id()}")
+            except InvalidMessageError as error:  # its sender hears of it as of all that happens
+                talk.line.unsent = None
+                await talk.emit(Event(partial=True, error_code="INVALID_MESSAGE", error_message=str(error), live={}))
+            talk.line.unsent = None
             return
         stored = await self._store(content, request)
         talk.line.unsent = None  # whatever happens from here on, it is on its way

@@ -16,7 +16,7 @@ import trio
 from .._values import MAKE, changed
 from ..errors import MinirunError
 from ..events import Event
-from ..flows._live import Input
+from ..flows._live import Input, State
 from ..flows._utterances import Answer, Heard, audio_ms, rate_of, said
 from ..models import LlmResponse
 from ..runtime._committer import Committer
@@ -38,10 +38,11 @@ class Speech:
         self._answer: Answer | None = None
         self._begun = 0  # how many answers
         self._places: dict[int, int] = {}  # of answers in the log, by their number
+        self._playing: tuple[Answer, int] | None = None  # an answer that is over and stored, and where
         self._cut: str | None = None  # the item that was cut off last
         self._recorded: dict[str | None, Recording] = {}  # utterances of the user, by item; None: what comes next
         self._recording: Recording | None = None  # of the answer
-        self._is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
+        self.is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
         self.usage: UsageMetadata | None = None
         """What the model says it has used since the last answer."""
 
@@ -51,7 +52,11 @@ class Speech:
         """Take what the server hears of the user."""
         talk, item = self._talk, response.item_id
         talk.line.is_active()
+        if response.speech_started:
+            await self.cut_playing()
         heard = self._heard.get(item)
+        if heard is None and not _says_something(response):
+            return  # the end of an utterance that is stored already
         if heard is None:
             heard = self._heard[item] = Heard(item, self._begun)
             if item is not None and None in self._recorded:
@@ -67,7 +72,7 @@ class Speech:
             self._recorded.pop(None, None)  # what follows is another utterance
         is_finished = spoken is not None and bool(spoken.finished)
         if is_finished:
-            await self._keep(heard)
+            await self._keep(heard, is_answered=heard.answers < self._begun and self._answer is None)
         if (is_finished or response.speech_stopped) and heard.answers == self._begun:
             talk.inbox.post((Input.ASKED, None))
 
@@ -81,10 +86,11 @@ class Speech:
         """Store what was heard of the user, unless the server says itself when it is all there, maybe later."""
         connection = self._talk.connection
         if connection is None or not connection.capabilities.finishes_transcripts:
+            is_answered = self._talk.state not in (State.SPEAKING, State.CALLING)  # as far as anybody can know
             for heard in list(self._heard.values()):
-                await self._keep(heard)
+                await self._keep(heard, is_answered=is_answered)
 
-    async def _keep(self, heard: Heard, *, closing: bool = False) -> None:
+    async def _keep(self, heard: Heard, *, is_answered: bool = False, closing: bool = False) -> None:
         self._heard.pop(heard.item_id, None)
         if not heard.text:
             return
@@ -104,7 +110,9 @@ class Speech:
         )
         stored = await self._talk.emit(event, closing=closing)
         assert stored.content is not None
-        if not closing and await self.is_blocked(stored.content) and self._talk.connection is not None:
+        if closing or not await self.is_blocked(stored.content):
+            return
+        if self._talk.connection is not None and not is_answered:
             self.stop_showing()
             async with self._talk.sending.lock:
                 await self._talk.connection.cancel()
@@ -124,13 +132,17 @@ class Speech:
     def is_wanted(self, what: Input, response: LlmResponse) -> bool:
         """Whether *what* concerns anybody: pieces of an answer that was cut off may still be on their way."""
         if what is not Input.PIECE:
-            self._is_deaf = self._is_deaf and what not in (Input.INTERRUPTED, Input.OVER)
+            self.is_deaf = self.is_deaf and what not in (Input.INTERRUPTED, Input.OVER)
             return True
-        return not (self._is_deaf or (response.item_id is not None and response.item_id == self._cut))
+        return not (self.is_deaf or (response.item_id is not None and response.item_id == self._cut))
+
+    def begins(self) -> None:
+        """Take note of a new connection: what was cut off before does not come over it."""
+        self.is_deaf, self._cut = False, None
 
     def stop_showing(self) -> None:
         """Show nothing more of the answer that is being given, until the server says that it is over."""
-        self._is_deaf = True
+        self.is_deaf = True
 
     async def show(self, response: LlmResponse) -> None:
         """Show a piece of the answer."""
@@ -147,7 +159,9 @@ class Speech:
                         self._recording = self._record(answer.event_id, self._talk.inbox.rate)
                     await self._recording.add(part.inline_data.data)
         if spoken is not None and spoken.text:
-            answer.spoken.append(spoken.text)
+            answer.spoken.append((spoken.text, answer.audio_ms))
+        if length and not answer.audio_ms:
+            answer.began_at = trio.current_time()
         answer.audio_ms += length
         context = self._talk.context
         event: Event = MAKE[Event](  # complete already; its fields were checked when the response was made
@@ -177,26 +191,63 @@ class Speech:
             return
         over = response is not None and bool(response.turn_complete)
         event = self._event(answer, answer.text, turn_complete=over or None)
-        await self._store(await self._with_recording(event))
+        stored = await self._store(await self._with_recording(event))
+        if answer.audio_ms and not self._knows_playback:
+            self._playing = answer, stored.seq or 0
+
+    @property
+    def _knows_playback(self) -> bool:
+        connection = self._talk.connection
+        return connection is None or connection.capabilities.knows_playback
 
     async def cut_answer(self) -> None:
         """Show that the answer is cut off, let the caller say what was played of it, and store that."""
         answer, self._answer = self._answer, None
         if answer is None:
             return
-        talk, committer = self._talk, self._talk.context._invocation.committer
+        committer = self._talk.context._invocation.committer
         unread = withdraw_partial(committer, lambda event: event.id == answer.event_id)
         answer.shown_ms -= sum(self._length_of(event) for event in unread)
         self._cut = answer.item_id
-        notice = Event(id=answer.event_id, partial=True, interrupted=True, live={"item_id": answer.item_id})
-        await talk.emit(notice)
-        await committer.delivered()
-        played = talk.line.played.pop(answer.item_id, answer.shown_ms)
+        played = await self._ask_what_was_played(answer, answer.event_id, answer.shown_ms)
         await self._store(await self._with_recording(self._cut_event(answer, played)))
-        connection = talk.connection
-        if connection is not None and answer.audio_ms >= 1 and answer.item_id != answer.event_id:
-            async with talk.sending.lock:
-                await connection.truncate(answer.item_id, max(1, int(min(played, answer.audio_ms))))
+        await self._truncate(answer, played)
+
+    async def cut_playing(self) -> None:
+        """
+        Cut off what is still being played of an answer that is over, where the server cannot know that.
+
+        It is stored already: an event of its own says how much of it was heard.
+        """
+        if self._playing is None:
+            return
+        (answer, seq), self._playing = self._playing, None
+        passed_ms = (trio.current_time() - answer.began_at) * 1000
+        if passed_ms >= answer.audio_ms:
+            return
+        event_id = self._next_id("cut")
+        played = await self._ask_what_was_played(answer, event_id, min(passed_ms, answer.shown_ms))
+        heard, unheard = answer.parted(played)
+        if unheard:
+            live = {"item_id": answer.item_id, "cut_seq": seq}
+            told = {"heard": heard, "unheard": unheard}
+            await self._talk.emit(Event(id=event_id, interrupted=True, live=live, custom_metadata=told))
+        await self._truncate(answer, played)
+
+    async def _ask_what_was_played(self, answer: Answer, event_id: str, known_ms: float) -> float:
+        """Show that an answer is interrupted; return how much of it was played, as the caller says, or *known_ms*."""
+        await self._talk.emit(Event(id=event_id, partial=True, interrupted=True, live=answer.live))
+        await self._talk.context._invocation.committer.delivered()
+        return self._talk.line.played.pop(answer.item_id, known_ms)
+
+    async def _truncate(self, answer: Answer, played_ms: float) -> None:
+        """Tell a server that cannot know it how much of an answer was heard."""
+        connection = self._talk.connection
+        if connection is None or self._knows_playback or answer.item_id == answer.event_id:
+            return
+        if answer.audio_ms >= 1 and played_ms < answer.audio_ms:
+            async with self._talk.sending.lock:
+                await connection.truncate(answer.item_id, max(1, int(played_ms)))
 
     def _cut_event(self, answer: Answer, played_ms: float) -> Event:
         heard, unheard = answer.parted(played_ms)
@@ -217,14 +268,16 @@ class Speech:
             **flags,
         )
 
-    async def _store(self, event: Event) -> None:
+    async def _store(self, event: Event) -> Event:
         talk = self._talk
         hooks = talk.agent._hooks(talk.context, "after_model_callback")
         if hooks:
             from ._live_hooks import after_model  # few agents have any
 
             event = await after_model(talk, hooks, event)
-        self.note_place(await talk.emit(event))
+        stored = await talk.emit(event)
+        self.note_place(stored)
+        return stored
 
     def note_place(self, stored: Event) -> None:
         """Note where an answer stands in the log: with the first event of it."""
@@ -309,6 +362,12 @@ class Speech:
     def _next_id(self, what: str) -> str:
         context = self._talk.context
         return context._following_id(f"{context._path}!{what}")
+
+
+def _says_something(response: LlmResponse) -> bool:
+    """Whether something is heard of the user, and not only that it was all."""
+    spoken = response.input_transcription
+    return bool(response.speech_started or response.speech_stopped or (spoken is not None and spoken.text))
 
 
 def withdraw_partial(committer: Committer, fits: Callable[[Event], bool]) -> list[Event]:

@@ -72,8 +72,8 @@ class Talk:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits for the model, or the model for a call."""
-        return self.state is not State.LISTENING or self.calls.are_running
+        """Whether an answer is being given, maybe to a slow caller, or a call is made: then nobody is idle."""
+        return self.state is State.SPEAKING or self.calls.are_running
 
     async def run(self) -> None:
         """Converse. However it is left, what was heard by then is stored."""
@@ -99,13 +99,12 @@ class Talk:
 
     async def _connect_and_converse(self) -> None:
         connection: BaseLlmConnection | None = None
+        self._has_progress = False
         try:
             connection = await self._connect()
-            await self._converse(connection)
-            if not self.is_over and not self._has_progress:
+            if await self._converse(connection) and not self._has_progress:
                 raise ModelConnectionError("the server ends live connections before anything is said")
         except ModelError as error:
-            self._reason = "lost"
             await self._get_over(error)
         finally:
             self.connection = None
@@ -139,43 +138,44 @@ class Talk:
         first = self._reason in ("start", "transfer")
         await context._invocation.env.point(f"live {context._path}")
         connection = await self.line.open(box.model, request, first=first)
+        reason, self._reason = self._reason, "lost"  # unless it is left for another one
         self.inbox.rate = connection.capabilities.output_rate
         lifetime = connection.capabilities.lifetime_s
         self._leaves_at = float("inf") if lifetime is None else trio.current_time() + _SHARE_OF_LIFETIME * lifetime
-        await self.speech.tell_connection(self._reason)
+        await self.speech.tell_connection(reason)
+        self.speech.begins()
         self.sending.begins(is_resumed=handle is not None)
         if handle is None:
             contents = transcript_of(self.agent, context).contents(asks=False)
             if contents:
                 owes_answer = contents[-1].role == "user" and not self.calls.are_running
                 await connection.send_history(list(contents), answer=owes_answer)
-        self._has_progress = False
         return connection
 
-    async def _converse(self, connection: BaseLlmConnection) -> None:
-        """Send and receive, until the connection ends or is to be left."""
-        self.connection, failure = connection, None
+    async def _converse(self, connection: BaseLlmConnection) -> bool:
+        """Send and receive, until the connection is to be left, or ends; return whether that was in good order."""
+        self.connection, failure, has_ended = connection, None, False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read, connection, name="live reader")
             nursery.start_soon(self.sending.run, connection, name="live sender")
             try:
-                if await self._take_all():
+                if has_ended := await self._take_all():
                     self._reason = "ended"
             except ModelError as error:  # raised by itself, and not in a group of the nursery's
                 failure = error
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
+        return has_ended
 
     async def _get_over(self, error: ModelError) -> None:
         """Wait until it is time to connect again; raise *error* if nobody does."""
-        if self._has_progress:
-            self._attempts = 0
-        self._attempts += 1
         if not isinstance(error, RETRIED):
             raise error
-        if self._attempts == 1 and self._has_progress:
+        if self._has_progress:
+            self._attempts = 0
             return  # at once: it went well until now
+        self._attempts += 1
         event_id = self.context._following_id(f"{self.context._path}!again")
         if not await is_retried(self.agent, self.context, event_id, error, self._attempts):
             raise error
@@ -228,7 +228,7 @@ class Talk:
 
     @property
     def _is_at_rest(self) -> bool:
-        return self.state is State.LISTENING and not self.calls.are_running
+        return self.state is State.LISTENING and not (self.calls.are_running or self.line.remaking)
 
     def _is_to_leave(self) -> bool:
         """Whether the connection is to be left for another one now: its time is over, and nobody says anything."""
@@ -273,13 +273,16 @@ class Talk:
     async def _happens(self, what: Input, about: Any) -> None:
         """Go on in the table, and do what stands there."""
         if what is Input.RESULTS:
-            await self.calls.tell(about)
+            told = await self.calls.tell(about)
             if self.calls.are_running:
                 return
+            what = Input.RESULTS if self.state is State.CALLING and told is Input.ASKED else told
+        if what is Input.INTERRUPTED:
+            await self.speech.cut_playing()
         was, (self.state, doings) = self.state, step(self.state, what)
         for do in doings:
             await _DOINGS[do](self, about)
-        if what is Input.PIECE:
+        if what is Input.PIECE and not self.speech.is_deaf:
             await self.speech.show(about)
         if self.state is State.LISTENING and was is not State.LISTENING:
             await self._comes_to_rest()
@@ -313,6 +316,8 @@ class Talk:
             raise
         self.sending.is_answered()
         self._attempts = 0
+        if self.agent._hooks(self.context, "before_model_callback"):
+            await self.speech.keep_heard()  # they are asked before anything of the answer is shown
 
     def finish(self) -> None:
         """Say nothing more: what this agent is for is done."""

@@ -11,7 +11,8 @@ A live conversation, as a table.
           interrupted                                                 again when that is reached
 
 Both sides speak when they like, so every input may come in every state; what it means there is what stands here. The
-driver (`agents/_live_talk.py`) does what a cell says, from left to right. What is heard of the user is stored before
+driver (`agents/_live_talk.py`) does what a cell says, from left to right. The model may speak while calls are made, so
+an answer can be there to be kept, or cut, in every state. What is heard of the user is stored before
 what is said after it: a transcript that comes later says so (`live["before_seq"]`).
 """
 
@@ -43,6 +44,7 @@ class Input(Enum):
     PIECE = auto()  # of an answer
     CALLS = auto()
     RESULTS = auto()  # all calls have their responses, and the model has them
+    DROPPED = auto()  # all calls have their responses, and the model wants none of the last
     INTERRUPTED = auto()  # the answer, by the user or by the program
     OVER = auto()  # the turn of the model
     LOST = auto()  # the connection
@@ -67,21 +69,23 @@ TABLE: Final[dict[State, dict[Input, Cell]]] = {
     _S.LISTENING: {
         Input.ASKED: (_S.THINKING, (_D.KEEP_HEARD,)),
         Input.PIECE: (_S.SPEAKING, (_D.BEGIN,)),
-        Input.CALLS: (_S.CALLING, (_D.KEEP_HEARD, _D.BEGIN, _D.CALL)),
+        Input.CALLS: (_S.CALLING, (_D.KEEP_HEARD, _D.KEEP, _D.BEGIN, _D.CALL)),
         Input.RESULTS: (_S.LISTENING, ()),  # of calls that nobody waits for
-        Input.INTERRUPTED: (_S.LISTENING, (_D.KEEP_HEARD,)),
-        Input.OVER: (_S.LISTENING, (_D.KEEP_HEARD,)),  # said twice, or after an interruption
-        Input.LOST: (_S.LISTENING, (_D.KEEP_HEARD,)),
+        Input.DROPPED: (_S.LISTENING, ()),
+        Input.INTERRUPTED: (_S.LISTENING, (_D.KEEP_HEARD, _D.CUT)),
+        Input.OVER: (_S.LISTENING, (_D.KEEP_HEARD, _D.KEEP)),  # said twice, or after an interruption
+        Input.LOST: (_S.LISTENING, (_D.KEEP_HEARD, _D.CUT)),
         Input.CLOSE: (_S.CLOSING, (_D.KEEP_HEARD,)),
     },
     _S.THINKING: {
         Input.ASKED: (_S.THINKING, ()),
         Input.PIECE: (_S.SPEAKING, (_D.BEGIN,)),
-        Input.CALLS: (_S.CALLING, (_D.KEEP_HEARD, _D.BEGIN, _D.CALL)),
+        Input.CALLS: (_S.CALLING, (_D.KEEP_HEARD, _D.KEEP, _D.BEGIN, _D.CALL)),
         Input.RESULTS: (_S.THINKING, ()),
-        Input.INTERRUPTED: (_S.LISTENING, (_D.KEEP_HEARD, _D.TURN)),
-        Input.OVER: (_S.LISTENING, (_D.KEEP_HEARD, _D.TURN)),
-        Input.LOST: (_S.THINKING, (_D.KEEP_HEARD,)),
+        Input.DROPPED: (_S.THINKING, ()),
+        Input.INTERRUPTED: (_S.LISTENING, (_D.KEEP_HEARD, _D.CUT, _D.TURN)),
+        Input.OVER: (_S.LISTENING, (_D.KEEP_HEARD, _D.KEEP, _D.TURN)),
+        Input.LOST: (_S.THINKING, (_D.KEEP_HEARD, _D.CUT)),
         Input.CLOSE: (_S.THINKING, ()),
     },
     _S.SPEAKING: {
@@ -89,6 +93,7 @@ TABLE: Final[dict[State, dict[Input, Cell]]] = {
         Input.PIECE: (_S.SPEAKING, ()),
         Input.CALLS: (_S.CALLING, (_D.KEEP_HEARD, _D.KEEP, _D.CALL)),
         Input.RESULTS: (_S.SPEAKING, ()),
+        Input.DROPPED: (_S.SPEAKING, ()),
         Input.INTERRUPTED: (_S.LISTENING, (_D.KEEP_HEARD, _D.CUT, _D.TURN)),
         Input.OVER: (_S.LISTENING, (_D.KEEP_HEARD, _D.KEEP, _D.TURN)),
         Input.LOST: (_S.LISTENING, (_D.KEEP_HEARD, _D.CUT)),
@@ -99,6 +104,7 @@ TABLE: Final[dict[State, dict[Input, Cell]]] = {
         Input.PIECE: (_S.CALLING, ()),
         Input.CALLS: (_S.CALLING, (_D.KEEP_HEARD, _D.KEEP, _D.CALL)),
         Input.RESULTS: (_S.THINKING, ()),
+        Input.DROPPED: (_S.LISTENING, ()),
         Input.INTERRUPTED: (_S.CALLING, (_D.KEEP_HEARD, _D.CUT)),
         Input.OVER: (_S.CALLING, (_D.KEEP_HEARD, _D.KEEP)),  # the model waits for the results
         Input.LOST: (_S.CALLING, (_D.KEEP_HEARD, _D.CUT)),

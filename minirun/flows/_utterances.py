@@ -56,17 +56,19 @@ class Answer:
         event_id: The id of the event that it will be.
     """
 
-    __slots__ = ("audio_ms", "event_id", "item_id", "live", "shown_ms", "spoken", "written")
+    __slots__ = ("audio_ms", "began_at", "event_id", "item_id", "live", "shown_ms", "spoken", "written")
 
     def __init__(self, item_id: str, event_id: str) -> None:
         self.item_id = item_id
         self.event_id = event_id
         self.live = freeze({"item_id": item_id})
         """What its pieces say of it (`Event.live`)."""
-        self.spoken: list[str] = []
-        """Pieces of what is said in its sound."""
+        self.spoken: list[tuple[str, float]] = []
+        """Pieces of what is said in its sound, with how much sound had come by then."""
         self.written: list[str] = []
         """Pieces of its text."""
+        self.began_at = 0.0
+        """When its sound began, by trio's clock."""
         self.audio_ms = 0.0
         """How much sound of it has come."""
         self.shown_ms = 0.0
@@ -75,7 +77,7 @@ class Answer:
     @property
     def text(self) -> str:
         """All of it that has come."""
-        return ("".join(self.written) or "".join(self.spoken)).strip()
+        return ("".join(self.written) or "".join(text for text, _ in self.spoken)).strip()
 
     @property
     def is_empty(self) -> bool:
@@ -87,12 +89,15 @@ class Answer:
         Part its text into what was heard of it, and what was not, if so many milliseconds of its sound were played.
 
         Text without sound was seen. Of what was said in sound as many words were heard as the share of the sound that
-        was played: no server tells when which word is said.
+        was played, as no server tells when which word is said; and none whose sound had not come by then.
         """
         if self.written or not self.audio_ms:
             return self.text, ""
+        is_ahead = bool(self.spoken) and not self.spoken[0][1]  # of its sound, or after it
+        come = [text for text, at_ms in self.spoken if at_ms < played_ms or (at_ms == played_ms and not is_ahead)]
         words = re.findall(r"\S+\s*", self.text)
-        count = round(len(words) * min(1.0, played_ms / self.audio_ms))
+        share = round(len(words) * min(1.0, played_ms / self.audio_ms))
+        count = min(share, len("".join(come).split()))
         return "".join(words[:count]).strip(), "".join(words[count:]).strip()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -16,8 +17,6 @@ from ..errors import ConfigurationError, InvalidValueError, NotSupportedError
 from ..types import Content, GenerateContentConfig, Transcription, UsageMetadata
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from .._live_types import LiveResumption
     from ._cache_config import ContextCacheConfig
     from ._live import BaseLlmConnection, LiveConnectConfig

@@ -4,7 +4,7 @@ Gemini's Live API over a websocket: what the wire module says, sent and received
     messages of the writer ─► socket ─► server
     server ─► socket ─► reader ─► LlmResponses
 
-Nothing is read from the socket but by whoever receives: a slow reader holds the server back. Nothing is retried here.
+Only `receive` reads from the socket, so a slow reader holds the server back. Nothing is retried here.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ The way to a provider over a websocket, on trio: one connection, one task that s
 The protocol is `websockets`' own, without I/O (`websockets.client.ClientProtocol`); only this module imports it. What
 is here is the I/O, because of four things that have to be exact:
 
-*   Nothing is read from the network but by whoever receives, so TCP holds back a server that is faster than its reader,
+*   Nothing is read from the network but by the receiver, so TCP holds back a server that is faster than its receiver,
     and no more than one message and one piece of `READ_BYTES` is ever kept.
 *   A receiver that is cancelled loses nothing. A sender that is cancelled while its message goes out may leave half of
     it on the line; then nothing more can be sent, and is not: the connection is of no more use.
@@ -88,13 +88,12 @@ class WebSocket:
         self._stream = stream
         self._closed_error = closed_error
         self._protocol = protocol
-        self._line = trio.Lock()  # held by who sends
+        self._line = trio.Lock()  # held by the task that sends
         self._is_cut = False  # a message went out by half
         self._is_closed = False  # by this side
         self._to_answer = trio.Event()  # pongs and the like may wait to be sent
         self._answering = trio.CancelScope(shield=True)  # ended by closing
-        self._reading = trio.Lock()  # held by who reads
-        self._waiting = trio.CancelScope()  # around the waiting of who receives
+        self._reading = trio.Lock()  # held by the task that reads
         self._frames: deque[Frame] = deque()  # read, and not received yet
         self._message = bytearray()  # what has come of a message in several frames
 
@@ -114,7 +113,7 @@ class WebSocket:
         """
         Send a text message soon, after those that are being sent; for a receiver, which must not wait for the line.
 
-        If the connection is lost, it is not sent; whoever receives finds that out.
+        If the connection is lost, it is not sent; the receiver finds that out.
         """
         if self._protocol.state is State.OPEN and not self._is_closed:
             self._protocol.send_text(text.encode())
@@ -168,7 +167,6 @@ class WebSocket:
         if self._is_closed:
             return
         self._is_closed = True
-        self._waiting.cancel()
         try:
             with trio.move_on_after(CLOSE_S, shield=True):
                 async with self._line:
@@ -198,7 +196,7 @@ class WebSocket:
                     try:
                         await self._flush()
                     except ModelError:
-                        return  # whoever receives finds it out, and says it
+                        return  # the receiver finds it out, and says it
 
     async def _flush(self) -> None:
         """Send what the protocol has to send; the line is held."""
@@ -221,13 +219,11 @@ class WebSocket:
         """Read a piece; it may hold several messages, or none."""
         async with self._reading:
             for was_silent in (False, True):
-                with trio.move_on_after(SILENCE_S) as self._waiting:
+                with trio.move_on_after(SILENCE_S):
                     try:
                         self._take(await self._stream.receive_some(READ_BYTES))
                     except (trio.BrokenResourceError, trio.ClosedResourceError):
                         self._take(b"")
-                    return
-                if self._is_closed:
                     return
                 if not was_silent:
                     self._protocol.send_ping(b"minirun")
@@ -316,7 +312,7 @@ async def connected(
         try:
             await socket.aclose()
         except trio.Cancelled:
-            pass  # it is closed all the same; where to go on from here, whoever has cancelled decides
+            pass  # it is closed all the same; the cancelled scope decides where to go on
     if failure is not None:
         raise failure
 

@@ -10,6 +10,7 @@ The names of the providers' models: importing this registers them, so that `LlmA
 | --- | --- |
 | `claude-…` | `Claude(name)` |
 | `gemini-…` | `Gemini(name)` |
+| `gemini-…live…`, `gemini-…native-audio…` | `GeminiLive(name)`, for live runs; needs `minirun[live]` |
 | `gpt-…`, `o3`, `o4-mini` … | `OpenAIChat(name)` |
 | `responses:NAME` | `OpenAIResponses(NAME)` |
 | `gpt-realtime…`, `realtime:NAME` | `OpenAIRealtime(NAME)`, for live runs |
@@ -25,6 +26,7 @@ from collections.abc import Mapping
 
 from .._json import brief
 from ..errors import ConfigurationError
+from . import gemini as gemini_models
 from . import openai as openai_models
 from ._adapter import Key, checked_key, current_key
 from ._base import BaseLlm
@@ -103,6 +105,10 @@ def _gemini(name: str) -> BaseLlm:
     return Gemini(name, api_key=_key_of("gemini", name))
 
 
+def _gemini_live(name: str) -> BaseLlm:
+    return gemini_models.GeminiLive(name, api_key=_key_of("gemini", name))
+
+
 def _server(name: str) -> BaseLlm:
     model, _, base_url = name.removeprefix("openai:").partition("@")
     base_url = base_url.rstrip("/")
@@ -111,6 +117,7 @@ def _server(name: str) -> BaseLlm:
 
 LLMRegistry.register(r"claude-.*", _claude)
 LLMRegistry.register(r"gemini-.*", _gemini)
+LLMRegistry.register(r"gemini-.*(live|native-audio).*", _gemini_live)
 LLMRegistry.register(r"responses:.+", _responses)
 LLMRegistry.register(r"gpt-.*|o\d.*", _gpt)
 LLMRegistry.register(r"realtime:.+|gpt-realtime.*", _realtime)

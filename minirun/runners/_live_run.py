@@ -21,6 +21,7 @@ from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._message import user_content
 from ..models import ActivityEnd, ActivityStart
 from ..runtime import Run, RunConfig, RunRequest, RunScope
+from ..runtime._failure import Pause
 from ..runtime._run import Execution
 from ..runtime._scope import Entrance
 from ..sessions._event_checks import checked_event
@@ -59,14 +60,24 @@ class LiveRun(Run):
         Returns:
             The id of the event that it will be.
 
+        An answer does not go through the queue: when this returns, it is stored, and the call that has asked begins
+        again beside the conversation.
+
         Raises:
-            InvocationEndedError: The conversation has ended, or is closing.
-            InvalidMessageError: It is empty, or not what a user can send.
+            InvocationEndedError: The conversation has ended, or is closing. A later run takes the answer to a question.
+            InvalidMessageError: It is empty, or not what a user can send. Or it answers no open question of this run,
+                or one that was answered, or not in its form.
         """
         if when != "next_model_call":
             return await super().send(content, when=when)
         message_id = f"m-{self._line.new_id()}"
         content = user_content(content, may_answer=True)
+        if content.responses:
+            from ..agents._live_questions import answer_question  # few conversations have questions
+
+            self._check_open()
+            await answer_question(self._line, content, message_id)
+            return message_id
         await self._put(LiveRequest(content=content, id=message_id))
         return message_id
 
@@ -159,12 +170,13 @@ class _LiveExecution(Execution):
         self.rounds = 1
         if invocation.live.has_messages:
             await invocation.program.messages().store_messages(self.context)
+        if invocation.waits:
+            raise Pause("for answers, which a later run takes")
 
 
 class LiveScope(RunScope):
     """What `Runner.run_live` returns: `async with` it; see there."""
 
-    _execution_type = _LiveExecution
     queue: LiveRequestQueue
 
     async def __aenter__(self) -> LiveRun:
@@ -217,6 +229,7 @@ def live_scope(
         run_config=config,
         yield_user_message=False,
         deps=deps,
+        execution=_LiveExecution,
         window=RunWindow(whole=compacts) if asked is None else RunWindow(asked=asked, whole=compacts),
     )
     scope = LiveScope(runner._program, request, entrance)

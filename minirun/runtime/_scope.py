@@ -58,6 +58,7 @@ class RunRequest:
     """The invocation to go on with; its id is `invocation_id`."""
     is_looked_up: bool = False
     """Whether the caller names the invocation: then it is looked up again where another process was faster."""
+    execution: type[Execution] = Execution
 
 
 class Entrance(Protocol):
@@ -84,8 +85,6 @@ class FinishedError(Exception):
 
 class RunScope:
     """What `Runner.run_async` returns: `async with` it, then iterate over the run."""
-
-    _execution_type = Execution
 
     def __init__(self, program: Program, request: RunRequest, entrance: Entrance) -> None:
         self._program = program
@@ -203,7 +202,7 @@ class RunScope:
         self._run = self._new_run(session, invocation)
         if request.yield_user_message:
             invocation.committer.publish(message)
-        self._execution = self._execution_type(
+        self._execution = request.execution(
             self._run, self._context, writer, nursery.cancel_scope, is_supervised=self._is_supervised
         )
         if request.resumes is not None and request.resumes.status.has_ended:

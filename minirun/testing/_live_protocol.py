@@ -103,15 +103,22 @@ class Conversation:
             seen.add(response.id)
 
     def answered(self, responses: Sequence[FunctionResponse]) -> bool:
-        """Take the responses; whether the model goes on now: the last open call of an answer has got its response."""
-        batches = set()
+        """
+        Take the responses; whether the model goes on now.
+
+        It does when all calls of an answer have one, be it an interim one; and with each further one that is to be
+        spoken of.
+        """
+        batches, goes_on = set(), False
         for response in responses:
             call = self.calls[response.id or ""]
             if call.state is CallState.OPEN:
                 call.state = CallState.ANSWERED
                 batches.add(call.batch)
+            elif response.scheduling != "SILENT":
+                goes_on = True
         waiting = {call.batch for call in self.calls.values() if call.state is CallState.OPEN}
-        return bool(batches - waiting)
+        return goes_on or bool(batches - waiting)
 
     def check_truncation(self, item_id: str, played_ms: int) -> None:
         """

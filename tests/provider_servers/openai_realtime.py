@@ -11,6 +11,7 @@ import base64
 import json
 import re
 from collections.abc import Sequence
+from contextlib import aclosing
 from http import HTTPStatus
 from itertools import count
 from typing import Any
@@ -26,7 +27,9 @@ from .openai_chat import KEY
 from .sockets import Peer, Refusal
 from .strict import problem_with
 
-__all__ = ["BYTES_PER_MS", "KEY", "Call", "Close", "End", "Hold", "RealtimeServer", "Reset", "Say", "Send", "refusal"]
+__all__ = [
+    "BYTES_PER_MS", "KEY", "Call", "Close", "Deaf", "End", "Hold", "RealtimeServer", "Reset", "Say", "Send", "refusal",
+]
 
 BYTES_PER_MS = 48  # PCM16, 24 000 samples a second
 CHUNK_MS = 100
@@ -75,11 +78,16 @@ class Close:
 
 
 @attrs.frozen
+class Deaf:
+    """Read nothing any more."""
+
+
+@attrs.frozen
 class Reset:
     """Break the connection."""
 
 
-Step = Say | Call | Hold | Send | Close | Reset
+Step = Say | Call | Hold | Send | Close | Deaf | Reset
 
 
 @attrs.frozen
@@ -106,7 +114,8 @@ def refusal(request: Request) -> Refusal | None:
         return status, {"x-request-id": "req_1"}, json.dumps({"error": error}).encode()
 
     if request.headers.get("authorization") != f"Bearer {KEY}":
-        return refused(HTTPStatus.UNAUTHORIZED, "Incorrect API key provided", "invalid_api_key")
+        said = f"Incorrect API key provided: {request.headers.get('authorization')}"
+        return refused(HTTPStatus.UNAUTHORIZED, said, "invalid_api_key")
     if not request.path.startswith("/v1/realtime?model="):
         return refused(HTTPStatus.NOT_FOUND, f"Invalid URL (GET {request.path})")
     return None
@@ -153,6 +162,7 @@ class Connection:
         self.server = server
         self.peer = peer
         self.over = trio.Event()
+        self.is_deaf = False
         self.numbers = count(1)
         self.session: dict[str, Any] = {
             "type": "realtime", "object": "realtime.session", "id": "sess_1", "model": "gpt-realtime-2",
@@ -173,18 +183,23 @@ class Connection:
     async def run(self, nursery: trio.Nursery) -> None:
         self.nursery = nursery
         await self.say("session.created", session=self.session)
-        async for text in self.peer.messages():
-            event = json.loads(text)
-            self.server.got.append(event)
-            try:
-                problem = problem_with(event, RealtimeClientEventParam, "event")
-                if problem is not None:
-                    raise ApiError(problem, "invalid_value")
-                await getattr(self, "on_" + event["type"].replace(".", "_"))(event)
-            except ApiError as refused:
-                error = {**refused.error, "event_id": event.get("event_id")}
-                self.server.errors.append(error)
-                await self.say("error", error=error)
+        async with aclosing(self.peer.messages()) as messages:
+            async for text in messages:
+                await self.take(json.loads(text))
+
+    async def take(self, event: dict[str, Any]) -> None:
+        self.server.got.append(event)
+        if self.is_deaf:
+            await trio.sleep_forever()
+        try:
+            problem = problem_with(event, RealtimeClientEventParam, "event")
+            if problem is not None:
+                raise ApiError(problem, "invalid_value")
+            await getattr(self, "on_" + event["type"].replace(".", "_"))(event)
+        except ApiError as refused:
+            error = {**refused.error, "event_id": event.get("event_id")}
+            self.server.errors.append(error)
+            await self.say("error", error=error)
 
     async def say(self, kind: str, **fields: Any) -> None:
         event = {"type": kind, "event_id": f"event_{next(self.numbers)}", **fields}
@@ -365,6 +380,8 @@ class Connection:
         elif isinstance(step, Send):
             for event in step.events:
                 await self.peer.send(event)
+        elif isinstance(step, Deaf):
+            self.is_deaf = True
         elif isinstance(step, Close):
             await self.peer.close(step.code, step.reason)
             await trio.sleep_forever()

@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 import struct
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
@@ -44,7 +44,7 @@ class Peer:
         """The code with which the client has closed; None: it has not."""
         return self.protocol.close_rcvd.code if self.protocol.close_rcvd is not None else None
 
-    async def messages(self) -> AsyncIterator[str]:
+    async def messages(self) -> AsyncGenerator[str, None]:
         """The texts that the client sends, until it closes or is gone."""
         whole = bytearray()
         while True:
