@@ -213,6 +213,7 @@ LATER = frozenset(
         "models._live_settings",
         "models._registry",
         "plugins._manager",
+        "runners._after_live",
         "runners._close_app",
         "runners._compactor",
         "runners._conversation",

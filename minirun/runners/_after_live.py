@@ -82,8 +82,8 @@ class AfterLive(Execution):
         target: str | None = None
         if calls:
             self.invocation.budgets.spend("max_tool_calls", len(calls))
-            view = AnsweredInvocation(self.invocation, made, self._events[-1])
-            context = _context_of(view, agent, made)
+            again = AnsweredInvocation(self.invocation, made, self._events[-1])
+            context = _context_of(again, agent, made)
             tools = (await toolbox(agent, context)).tools if isinstance(agent, LlmAgent) else {}
             done = await make(context, made, calls, tools)
             if any(event.actions.skip_summarization or event.actions.escalate for event in done.answered):
@@ -94,12 +94,12 @@ class AfterLive(Execution):
         return agent if target is None else tree.target(agent, target)
 
 
-def _context_of(view: AnsweredInvocation, agent: BaseAgent, made: Event) -> InvocationContext:
+def _context_of(again: AnsweredInvocation, agent: BaseAgent, made: Event) -> InvocationContext:
     """The context in which *agent* has made the calls of an event."""
     path = (made.live or {}).get("path")
     if path is None:  # it was asked in writing by then, by a run like this one
         run = made.node_info.path.rpartition("@")[2]
         path = f"run/{agent.name}" + (f"*{run}" if run not in ("", "1") else "")
-    root = InvocationContext.root(view)
+    root = InvocationContext.root(again)
     position = changed(root._position, path=path, branch=made.branch, node_info=made.node_info)
-    return InvocationContext(view, agent, position, root._state.layer())
+    return InvocationContext(again, agent, position, root._state.layer())

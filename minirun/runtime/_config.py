@@ -24,10 +24,8 @@ __all__ = ["DefaultSeconds", "RunConfig", "StreamingMode"]
 class StreamingMode(Enum):
     """Whether the caller also gets a model's answer in fragments, as it comes."""
 
-    NONE = None
-    SSE = "sse"
-    BIDI = "bidi"
-    """As `NONE`, and for live runs only, which are so anyway."""
+    NONE, SSE = None, "sse"
+    BIDI = "bidi"  # as `NONE`, and for live runs only, which are so anyway
 
 
 class DefaultSeconds(float):
@@ -62,7 +60,7 @@ def _is_limit(value: object) -> bool:
 @attrs.frozen(init=False, kw_only=True, eq=False, repr=False)
 class RunConfig(Record):
     """
-    Settings of one run.
+    Settings of one run. A documented field that would have no effect in this version is refused (NotSupportedError).
 
     Args:
         streaming_mode: `SSE` adds partial events, which are shown and never stored.
@@ -70,21 +68,16 @@ class RunConfig(Record):
         max_tool_calls: How many function calls it may make; 0 or less: no limit.
         max_transfers: How often its agents may hand over to each other; 0 or less: no limit.
         max_node_runs: How often it may run nodes, of workflows or by `ctx.run_node`; 0 or less: no limit.
-        max_tokens: How many tokens its models may use, as they tell: once it is as many, none is asked again. 0 or
-            less: no limit.
+        max_tokens: How many tokens its models may use, as they tell; then none is asked again. 0 or less: no limit.
         budget: What this run and others may do together; None: only the limits above.
         deadline_s: How long the run may take, in seconds, the time its caller holds events included; None: no limit.
         thread_grace_s: How long the thread of a synchronous tool is waited for after a cancellation, in seconds.
         custom_metadata: Merged under every event's own.
-        get_session_config: Which events of the history the run sees, by default all that no summary covers; the state
-            is always complete. Models of an app with an `events_compaction_config` are always told the whole history,
-            in part as a summary.
+        get_session_config: Which events of the history the run sees, by default all that no summary covers. Models of
+            an app with an `events_compaction_config` are always told the whole history, in part as a summary.
         on_busy: What to do while another run writes the session: `"wait"` for it or `"reject"` with SessionBusyError.
         partial_buffer: How many partial events may be unread before the model is held back.
         live: The settings of live runs, whose names are taken here, too; None: none was given.
-
-    Raises:
-        NotSupportedError: For a documented field that would have no effect in this version.
     """
 
     streaming_mode: StreamingMode = _field("a StreamingMode", lambda value: isinstance(value, StreamingMode))
