@@ -1,4 +1,7 @@
-"""The example with a page, in a real browser: its microphone is a file, its buttons are pressed by another page."""
+"""
+The examples of live runs: calls in simulated worlds, and a page in a real browser. Its microphone is a file, and its
+buttons are pressed by another page.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ import signal
 import subprocess
 import wave
 from array import array
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +28,22 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from examples import live_echo
+from examples import live_echo, live_phone
 from minirun import InMemoryRunner, LlmAgent
+from minirun.simulation import SeededChoices, simulate
+
+
+@pytest.mark.parametrize("seeds", [15, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dialect", ["gemini", "openai"])
+def test_a_session_has_what_the_caller_heard(dialect: str, seeds: int) -> None:
+    """Whenever the caller interrupts or hangs up, each answer in the log is as long as what was played of it."""
+    coverage = Counter[str]()
+    for seed in range(seeds):
+        outcome = simulate(partial(live_phone.call, dialect=dialect), SeededChoices(seed), storage="memory")
+        outcome.check()
+        coverage.update(outcome.coverage)
+    assert coverage["interruption"] > seeds / 2
+
 
 # A browser that has not done it after this long hangs: it takes eight seconds, five of them to speak and to listen.
 BROWSER_S_MAX = 60
