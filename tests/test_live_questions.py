@@ -13,7 +13,7 @@ import trio
 from minirun import Event, InMemorySessionService, LlmAgent, Runner, SqliteSessionService, ToolContext
 from minirun.errors import InvalidMessageError, InvocationEndedError, NotResumableError
 from minirun.runners._live_run import LiveRun
-from minirun.sessions import BaseSessionService
+from minirun.sessions import BaseSessionService, InvocationStatus
 from minirun.testing import LiveSent, ScriptedLive, ScriptedLlm, call, drop
 from minirun.tools import FunctionTool, LongRunningFunctionTool
 from minirun.types import Content, FunctionResponse, Part
@@ -561,3 +561,36 @@ async def test_leaving_anywhere_after_an_answer_loses_nothing(dialect: Any, auto
         answers = {each.id for event in await stored(runner) for each in event.get_function_responses()}
         assert calls <= answers
     assert seen == {"paused", "cancelled", "completed"}
+
+
+async def test_supervisors_leave_live_runs_alone(tmp_path: Path) -> None:
+    """One whose process has died is listed as interrupted; nobody replays it, and the next run answers its calls."""
+    till, path = Till(), tmp_path / "sessions.db"
+    hung = trio.Event()
+
+    async def hang() -> str:
+        """Never return."""
+        hung.set()
+        await trio.sleep_forever()
+        return ""
+
+    model = ScriptedLive(talkative, text=ScriptedLlm(["Here I am."]), word_ms=1)
+    agent = LlmAgent(name="guide", model=model, tools=[hang, till.pay])
+    async with SqliteSessionService(path) as service:
+        runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
+        async with trio.open_nursery() as nursery, runner.run_live(**PLACE).supervised(None) as live:
+            nursery.start_soon(Talk(live).read)  # type: ignore[arg-type]
+            await live.send("call hang")
+            await hung.wait()
+            nursery.cancel_scope.cancel()
+        (found,) = await service.list_invocations(app_name="app", status=InvocationStatus.INTERRUPTED)
+        before = await stored(runner)
+        with trio.move_on_after(0.5):
+            await runner.supervise(every_s=0.05)
+        assert await stored(runner) == before
+        with pytest.raises(NotResumableError, match="live run"):
+            async with runner.run_async(**PLACE, invocation_id=found.invocation_id):
+                pass
+        async with runner.run_async(**PLACE, new_message="are you there?") as run:
+            assert (await run.wait()).text == "Here I am."  # type: ignore[union-attr]
+        assert any(line.startswith("guide: hang=") for line in log(await stored(runner)))

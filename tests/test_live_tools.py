@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from minirun import LiveRequestQueue, LlmAgent, SequentialAgent
-from minirun.errors import ConfigurationError
+from minirun.errors import ConfigurationError, FatalError
 from minirun.testing import LiveSent, ScriptedLive, ScriptedLlm, call, hear, pause, say
 from minirun.tools import FunctionTool
 
@@ -126,13 +126,11 @@ async def test_leaving_ends_a_stream_and_answers_it(dialect: Any, autojump_clock
 
 
 async def test_a_stream_is_no_tool_of_a_run_in_writing() -> None:
-    """Where nobody hears its items a generator is refused, before a model is asked."""
-    llm = ScriptedLlm([])
-    agent = LlmAgent(name="guide", model=llm, tools=[prices])
-    with pytest.raises(ConfigurationError, match="live runs only"):
+    """Where nobody hears its items a call of a generator ends the run, which says so."""
+    agent = LlmAgent(name="guide", model=ScriptedLlm([call("prices")]), tools=[prices])
+    with pytest.raises(FatalError, match="live runs only"):
         async with runner_of(agent).run_async(**PLACE, new_message="go") as run:
             await run.wait()
-    assert llm.requests == []
 
 
 # --- interruptions ----------------------------------------------------------------------------------------------------

@@ -249,12 +249,19 @@ class Speech:
             return
         event_id = self._next_id("cut")
         played = await self._ask_what_was_played(answer, event_id, min(passed_ms, answer.shown_ms))
-        heard, unheard = answer.parted(played)
+        await self._tell_cut(answer, seq, event_id, played)
+        await self._truncate(answer, played)
+
+    async def _tell_cut(
+        self, answer: Answer, seq: int, event_id: str, played_ms: float, *, closing: bool = False
+    ) -> None:
+        heard, unheard = answer.parted(played_ms)
         if unheard:
             live = {"item_id": answer.item_id, "cut_seq": seq}
             told = {"heard": heard, "unheard": unheard}
-            await self._talk.emit(Event(id=event_id, interrupted=True, live=live, custom_metadata=told))
-        await self._truncate(answer, played)
+            await self._talk.emit(
+                Event(id=event_id, interrupted=True, live=live, custom_metadata=told), closing=closing
+            )
 
     async def _ask_what_was_played(self, answer: Answer, event_id: str, known_ms: float) -> float:
         """Show that an answer is interrupted; return how much of it was played, as the caller says, or *known_ms*."""
@@ -363,6 +370,10 @@ class Speech:
         try:
             for heard in list(self._heard.values()):
                 await self._keep(heard, closing=True)
+            if self._playing is not None and self._playing[0].item_id in self._talk.line.played:
+                (over, seq), self._playing = self._playing, None
+                played = self._talk.line.played[over.item_id]
+                await self._tell_cut(over, seq, self._next_id("cut"), played, closing=True)
             answer, self._answer = self._answer, None
             if answer is not None and not answer.is_empty:
                 self._take_back(answer, lambda event: True)

@@ -98,10 +98,6 @@ async def toolbox(agent: LlmAgent, ctx: InvocationContext) -> Toolbox:
 
             answers_by_tool = True
             _add(tools, AnswerTool(agent, prompts), agent)
-    if ctx._invocation.run_config.live is None and any(tool.streams for tool in tools.values()):
-        from ..tools._streaming import check_no_streams  # few tools are for live runs
-
-        check_no_streams(agent.name, tools)
     found = (tool._declared(prompts) for tool in tools.values())
     told = [declaration for declaration in found if declaration is not None]
     return Toolbox(model, tools, told, shapers, targets, answers_by_tool, native)

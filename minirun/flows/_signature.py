@@ -93,11 +93,10 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
         else:
             fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
     result = getattr(function, "__annotations__", {}).get("return")
-    is_plain = (result.__name__ if isinstance(result, type) else result) in PLAIN_RESULTS
-    if not (is_plain or inspect.isasyncgenfunction(function)):
+    if (result.__name__ if isinstance(result, type) else result) not in PLAIN_RESULTS:
         from ._written import check_result
 
-        check_result(result, f"the result of {where}", namespace)
+        check_result(result, f"the result of {where}", namespace, function)
     arguments = object_of("arguments", fields, dict)
     if rest is not None:
         from ._schema import open_object

@@ -128,7 +128,8 @@ class LiveRun(Run):
         Say how much of an answer's sound was played, in milliseconds, once an event says that it is `interrupted`.
 
         *item* is that event, or its `live["item_id"]`. Said before the next event is asked for, it decides what is
-        stored of the answer; else that is as much as the caller was given.
+        stored of the answer; else that is as much as the caller was given. So it is with what is said before the run
+        is left in the middle of an answer, or of playing one.
         """
         length = finite(ms)
         if length is None or length < 0:

@@ -116,10 +116,11 @@ class BaseTool(ABC):
         name = type(self).__name__
         raise ConfigurationError(f"expected {name} to say how models see it, found nothing; override `declaration`")
 
-    streams = False
-    """Whether it gives its result bit by bit, in live runs; in others it is refused."""
-    cancel_on_interrupt = False
-    """Whether a call is cancelled when the user interrupts the answer, in a live run."""
+    streams = cancel_on_interrupt = False
+    """
+    What counts in a live run: whether a tool gives its result bit by bit, and whether a call is cancelled when the user
+    interrupts the answer.
+    """
     is_long_running = False
     """Whether a call stays open after `run_async` has returned, until somebody else answers it."""
 

@@ -69,14 +69,11 @@ class FunctionTool(BaseTool):
         inner = func
         while isinstance(inner, partial):
             inner = inner.func
-        if name is None:
-            name = getattr(inner, "__name__", type(inner).__name__)
-        if description is None:
-            description = documentation_of(func).summary_text
+        name = getattr(inner, "__name__", type(inner).__name__) if name is None else name
+        description = documentation_of(func).summary_text if description is None else description
         super().__init__(name=name, description=description, **options)
         self.streams = inspect.isasyncgenfunction(inner)
-        is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004 # not whether it can be called, but how
-        is_async = is_async or self.streams
+        is_async = any(map(inspect.iscoroutinefunction, (inner, getattr(inner, "__call__", None)))) or self.streams  # noqa: B004 # not whether it can be called, but how
         if inspect.isgeneratorfunction(inner) or (is_async and run_in == "thread"):
             _refuse(inner, run_in, name)
         self.func = func
@@ -141,7 +138,5 @@ def _context_parameter(func: Callable[..., Any], inner: Callable[..., Any]) -> s
         hints = get_type_hints(target)
     except Exception:  # a name that does not resolve is told by signature_of, unless it is the context's own
         hints = dict(getattr(target, "__annotations__", {}))
-    for name in parameters:
-        if hints.get(name) in (ToolContext, "ToolContext", "CallbackContext"):
-            return name
-    return CONTEXT_NAME if CONTEXT_NAME in parameters else None
+    found = (name for name in parameters if hints.get(name) in (ToolContext, "ToolContext", "CallbackContext"))
+    return next(found, CONTEXT_NAME if CONTEXT_NAME in parameters else None)

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from .._json import brief
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, FatalError
 from ..events import Event
 from ..runtime import ToolContext
 from ..types import Content, FunctionResponse, Part
-from ._base import BaseTool
 from ._outcome import result_of
 
 if TYPE_CHECKING:
     from ._function import FunctionTool
 
-__all__ = ["ITEMS_MAX", "check_no_streams", "input_parameters", "live_options", "run_stream"]
+__all__ = ["ITEMS_MAX", "input_parameters", "live_options", "run_stream"]
 
 # As many items are kept for the response. It stands in every prompt from then on.
 ITEMS_MAX: Final = 100
@@ -62,20 +61,17 @@ def live_options(tool: FunctionTool, cancel_on_interrupt: object, *, can_be_canc
     return input_parameters(tool.func) if tool.streams else set()
 
 
-def check_no_streams(agent_name: str, tools: Mapping[str, BaseTool]) -> None:
-    """
-    Raises:
-        ConfigurationError: One of the tools is a stream, and this is no live run.
-    """
-    for tool in tools.values():
-        if tool.streams:
-            msg = f"tool {tool.name!r} of agent {agent_name!r}: expected a function that returns its result, found a"
-            raise ConfigurationError(f"{msg} generator, which is a tool of live runs only; return a list")
-
-
 async def run_stream(name: str, call: Callable[..., AsyncGenerator[Any, None]], context: ToolContext) -> Any:
-    """Run a stream to its end, or until it is stopped, and return its items."""
-    line = context._invocation.memo[_LINE]
+    """
+    Run a stream to its end, or until it is stopped, and return its items.
+
+    Raises:
+        FatalError: This is no live run, so that nobody hears the items.
+    """
+    line = context._invocation.memo.get(_LINE)
+    if line is None:
+        msg = f"expected a live run for {name!r}, found one in writing; a generator is a tool of live runs only"
+        raise FatalError(f"{msg}; return a list")
     call_id = context.function_call_id
     items: deque[Any] = deque(maxlen=ITEMS_MAX)
     count = 0
