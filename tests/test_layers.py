@@ -303,6 +303,7 @@ LATER = frozenset(
         "tools._retry",
         "tools._sequence",
         "tools._starts",
+        "tools._streaming",
         "tools._timeouts",
         "tools._toolset",
         "tools._unknown",

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import trio
 
-from minirun import InMemorySessionService, LlmAgent, Runner, SqliteSessionService, ToolContext
+from minirun import Event, InMemorySessionService, LlmAgent, Runner, SqliteSessionService, ToolContext
 from minirun.errors import InvalidMessageError, InvocationEndedError, NotResumableError
 from minirun.runners._live_run import LiveRun
-from minirun.sessions import BaseSessionService
+from minirun.sessions import BaseSessionService, InvocationStatus
 from minirun.testing import LiveSent, ScriptedLive, ScriptedLlm, call, drop
 from minirun.tools import FunctionTool, LongRunningFunctionTool
 from minirun.types import Content, FunctionResponse, Part
@@ -466,3 +466,131 @@ async def test_a_live_run_is_not_resumed_by_its_id(dialect: Any, service: BaseSe
         async with runner.run_async(**PLACE, invocation_id=before[0].invocation_id):
             pass
     assert await stored(runner) == before
+
+
+# --- cancelled anywhere -----------------------------------------------------------------------------------------------
+
+
+class CancelAt(trio.abc.Instrument):
+    """Cancels a scope before the n-th step of the tasks that are meant: of one task, or of all."""
+
+    def __init__(self, scope: trio.CancelScope, n: int, task: trio.lowlevel.Task | None) -> None:
+        self._scope, self._left, self._task = scope, n, task
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if self._task in (None, task):
+            self._left -= 1
+            if self._left == 0:
+                self._scope.cancel()
+
+
+def checked_calls(events: list[Event]) -> None:
+    """Check that no call was answered twice, and that nobody was answered who had not been called."""
+    made = [each.id for event in events for each in event.get_function_calls()]
+    answered = [each.id for event in events for each in event.get_function_responses()]
+    assert len(set(made)) == len(made)
+    assert len(set(answered)) == len(answered)
+    assert set(answered) <= set(made)
+
+
+@both
+async def test_an_answer_is_taken_as_a_whole_or_not(dialect: Any, autojump_clock: trio.abc.Clock) -> None:
+    """Wherever `send` is cancelled, the answer is stored and the call made, or it can be given again."""
+    n, was_cancelled, outcomes = 0, True, set()
+    while was_cancelled:
+        n += 1
+        till, model = Till(), ScriptedLive(talkative, dialect=dialect)
+        runner = live_runner(model, FunctionTool(till.pay, require_confirmation=True))
+        async with conversation(runner) as talk:
+            await talk.live.send_text("call pay 7")
+            await talk.quiet()
+            reply, is_sent = talk.live.pending[0].reply(True), False
+            with trio.CancelScope() as scope:
+                cancel = CancelAt(scope, n, trio.lowlevel.current_task())
+                trio.lowlevel.add_instrument(cancel)
+                try:
+                    await talk.live.send(reply)
+                    is_sent = True
+                finally:
+                    trio.lowlevel.remove_instrument(cancel)
+                await trio.lowlevel.checkpoint_if_cancelled()
+            was_cancelled = scope.cancelled_caught
+            await talk.quiet()
+            if talk.live.pending:
+                assert (till.paid, is_sent) == ([], False)
+                await talk.live.send(reply)
+                await talk.quiet()
+            outcomes.add(is_sent)
+        assert till.paid == [7]
+        checked_calls(await stored(runner))
+        assert sum(line.startswith("guide: pay=") for line in talk.lines) == 1
+    assert outcomes == {True, False}
+    assert n >= 3
+
+
+@both
+async def test_leaving_anywhere_after_an_answer_loses_nothing(dialect: Any, autojump_clock: trio.abc.Clock) -> None:
+    """Wherever the run is left while it takes an answer: a question that is open can be answered by a later run."""
+    n, is_over, seen = 0, False, set()
+    while not is_over:
+        n += 1
+        till = Till()
+        model = ScriptedLive(talkative, dialect=dialect, text=ScriptedLlm(lambda request: "It is paid."))
+        runner = live_runner(model, FunctionTool(till.pay, require_confirmation=True))
+        with trio.CancelScope() as scope:
+            async with conversation(runner) as talk:
+                await talk.live.send_text("call pay 7")
+                await talk.quiet()
+                cancel = CancelAt(scope, n, None)
+                trio.lowlevel.add_instrument(cancel)
+                try:
+                    await talk.live.send(talk.live.pending[0].reply(True))
+                    await talk.quiet()
+                finally:
+                    trio.lowlevel.remove_instrument(cancel)
+        is_over = not scope.cancelled_caught
+        seen.add(str(talk.live.status))
+        events = await stored(runner)
+        checked_calls(events)
+        if talk.live.status == "paused":
+            assert till.paid == []
+            async with runner.run_async(**PLACE, new_message=talk.live.pending[0].reply(True)) as run:
+                await run.wait()
+            assert (till.paid, run.status) == ([7], "completed")
+        calls = {each.id for event in events for each in event.get_function_calls()}
+        answers = {each.id for event in await stored(runner) for each in event.get_function_responses()}
+        assert calls <= answers
+    assert seen == {"paused", "cancelled", "completed"}
+
+
+async def test_supervisors_leave_live_runs_alone(tmp_path: Path) -> None:
+    """One whose process has died is listed as interrupted; nobody replays it, and the next run answers its calls."""
+    till, path = Till(), tmp_path / "sessions.db"
+    hung = trio.Event()
+
+    async def hang() -> str:
+        """Never return."""
+        hung.set()
+        await trio.sleep_forever()
+        return ""
+
+    model = ScriptedLive(talkative, text=ScriptedLlm(["Here I am."]), word_ms=1)
+    agent = LlmAgent(name="guide", model=model, tools=[hang, till.pay])
+    async with SqliteSessionService(path) as service:
+        runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
+        async with trio.open_nursery() as nursery, runner.run_live(**PLACE).supervised(None) as live:
+            nursery.start_soon(Talk(live).read)  # type: ignore[arg-type]
+            await live.send("call hang")
+            await hung.wait()
+            nursery.cancel_scope.cancel()
+        (found,) = await service.list_invocations(app_name="app", status=InvocationStatus.INTERRUPTED)
+        before = await stored(runner)
+        with trio.move_on_after(0.5):
+            await runner.supervise(every_s=0.05)
+        assert await stored(runner) == before
+        with pytest.raises(NotResumableError, match="live run"):
+            async with runner.run_async(**PLACE, invocation_id=found.invocation_id):
+                pass
+        async with runner.run_async(**PLACE, new_message="are you there?") as run:
+            assert (await run.wait()).text == "Here I am."  # type: ignore[union-attr]
+        assert any(line.startswith("guide: hang=") for line in log(await stored(runner)))

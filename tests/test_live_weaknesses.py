@@ -61,7 +61,7 @@ async def slow(q: str = "") -> str:
     return f"R{q}"
 
 
-def bad() -> str:
+async def bad() -> str:
     """Fail."""
     raise ValueError("tool is bad")
 
@@ -197,6 +197,7 @@ async def test_l9_what_the_user_says_is_yielded_and_shown_to_hooks(
     listener = Listener()
     async with new_runner(model, plugins=[listener]) as runner, conversing(runner) as client:
         await client.ask("hi")
+        await trio.sleep(1)  # it is played
         model.play(hear("what is it?"), say("Noon."))
         await client.until(is_over)
     assert lines(client.events) == ["user: hi", "root: Hello.", "user: what is it?", "root: Noon."]
@@ -436,7 +437,7 @@ async def test_l22_the_queue_is_bounded_and_says_what_was_dropped(autojump_clock
 async def test_l23_a_changed_state_reaches_the_instruction(dialect: DialectName, autojump_clock: MockClock) -> None:
     """L23: with `refresh_instruction` the model is given its instruction again when state that it names has changed."""
 
-    def note(mood: str, tool_context: Any) -> str:
+    async def note(mood: str, tool_context: Any) -> str:
         """Note a mood."""
         tool_context.state["mood"] = mood
         return "ok"

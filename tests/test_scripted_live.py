@@ -603,9 +603,9 @@ async def test_what_a_server_would_refuse(
 
 
 async def test_openai_takes_one_response_to_a_call(autojump_clock: trio.abc.Clock) -> None:
-    """A second one is refused; Gemini takes it as an interim result's successor, and says nothing to it."""
+    """A second one is refused; Gemini takes it as an interim result's successor, and speaks of it."""
     for dialect in DIALECTS:
-        live = ScriptedLive([call("look"), "seen"], dialect=dialect)
+        live = ScriptedLive([call("look"), "seen", "seen again"], dialect=dialect)
         async with conversation(live) as line:
             await line.connection.send_content(text("a"))
             await line.quiet()

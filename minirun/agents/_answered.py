@@ -8,7 +8,7 @@ what it has asked, done and said before, and with ids that are counted anew. All
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._values import changed
 from ..events import Event
@@ -103,12 +103,12 @@ class AnsweredInvocation(Invocation):
 _OWN = {"emitter", "ids", "inside", "replayer", "run_id", "tool_events"}
 
 
-def _shared(name: str) -> Any:
-    def get(invocation: AnsweredInvocation) -> Any:
-        return getattr(invocation._of, name)
+def _shared(name: str) -> property:
+    def get(answered: AnsweredInvocation) -> object:
+        return getattr(answered._of, name)
 
-    def put(invocation: AnsweredInvocation, value: Any) -> None:
-        setattr(invocation._of, name, value)
+    def put(answered: AnsweredInvocation, value: object) -> None:
+        setattr(answered._of, name, value)
 
     return property(get, put)
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from .._json import freeze, thaw
 from .._values import changed
+from ..errors import ModelError
 from ..events import Event
 from ..flows._live import Input
 from ..flows._prompts import Prompts
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
     from ._live_talk import Talk
 
 __all__ = ["Batch", "Calls"]
+
+
+# The name that ADK gives to the tool by which a model ends what another one gives.
+STOP_STREAMING = "stop_streaming"
 
 
 class Batch(NamedTuple):
@@ -80,7 +86,7 @@ class Calls:
         if not isinstance(parent, SequentialAgent):
             return tools
 
-        def task_completed() -> str:
+        async def task_completed() -> str:
             """Say that your task is done, so that the next agent goes on. Say nothing after it."""
             self.is_completed = True
             return "done"
@@ -92,7 +98,13 @@ class Calls:
         names = {each.name for each in declared}
         prompts = self.talk.context._invocation.program.prompts
         added = (tool._declared(prompts) for name, tool in self.talk.tools.items() if name not in names)
-        return [*declared, *(each for each in added if each is not None)]
+        told = [*declared, *(each for each in added if each is not None)]
+        return [changed(each, behavior="NON_BLOCKING") if self._goes_on(each.name) else each for each in told]
+
+    def _goes_on(self, name: str) -> bool:
+        """Whether the model goes on before a call of this tool has its result, as far as that is known now."""
+        tool = self.talk.tools.get(name)
+        return tool is not None and (tool.streams or tool.is_long_running or tool.require_confirmation is not False)
 
     # --- making them
 
@@ -112,22 +124,38 @@ class Calls:
             live={"path": talk.context._path} | ({} if response.item_id is None else {"item_id": response.item_id}),
         )
         talk.speech.usage = None
+        if any(call.name == TRANSFER_TO_AGENT for call in content.calls):
+            talk.sending.hold()  # before anybody sees it, and says something to the next agent
         made = await talk.emit(with_notes(event, talk.tools, parallel=talk.agent.parallel_tool_calls))
         talk.speech.note_place(made)
         calls = made.get_function_calls()
         self.provider_ids.update(zip([call.id or "" for call in calls], given, strict=True))
-        if any(call.name == TRANSFER_TO_AGENT for call in calls):
-            talk.sending.hold()
         invocation.budgets.spend("max_tool_calls", len(calls))
-        self._running += 1
         calling = Calling(self, made, talk.sending.side, trio.Lock())
-        self._nursery.start_soon(self._run, calling, calls, name=f"calls of {made.id}")
+        beside = [] if made.actions.replay.alone else [call for call in calls if self._streams(call)]
+        if beside:  # nobody waits for the end of these
+            self._nursery.start_soon(self._run, calling, beside, name=f"streams of {made.id}")
+            talk.inbox.post((Input.RESULTS, Batch(beside, calling.side, (), beside)))
+        others = [call for call in calls if call not in beside]
+        if others:
+            self._running += 1
+            self._nursery.start_soon(self._run_awaited, calling, others, name=f"calls of {made.id}")
 
-    async def _run(self, calling: Calling, calls: Sequence[FunctionCall]) -> None:
+    def _streams(self, call: FunctionCall) -> bool:
+        tool = self.talk.tools.get(call.name)
+        return tool is not None and tool.streams
+
+    async def _run_awaited(self, calling: Calling, calls: Sequence[FunctionCall]) -> None:
+        for call in calls:
+            if call.name == STOP_STREAMING:
+                self.talk.line.stop_streams(call.args.get("function_name"))
+        await self._run(calling, calls, counts=True)
+
+    async def _run(self, calling: Calling, calls: Sequence[FunctionCall], counts: bool = False) -> None:
         context = self.talk.context._at(self.talk.context._state.layer())
-        async with calling.lock:
+        async with calling.lock if calling.made.actions.replay.alone else nullcontext():
             batch = await self.run(context, calling, calls)
-        self._running -= 1
+        self._running -= counts
         self.talk.inbox.post((Input.RESULTS, batch))
 
     async def run(self, context: InvocationContext, calling: Calling, calls: Sequence[FunctionCall]) -> Batch:
@@ -155,6 +183,12 @@ class Calls:
         """Whether the model has taken back this call, maybe before it began."""
         return call_id in self._withdrawn
 
+    def interrupt(self) -> None:
+        """End the calls that are not to go on when the answer is interrupted; they are answered as cancelled."""
+        for making in list(self.making.values()):
+            if making.tool.cancel_on_interrupt:
+                making.scope.cancel()
+
     # --- telling the results
 
     async def tell(self, batch: Batch) -> Input:
@@ -175,9 +209,23 @@ class Calls:
         told = [*answers, *(self._interim(call) for call in batch.waiting if call.id in ids - side.told)]
         return await self._send(told, content_id or "", is_known=batch.side is side) if told else Input.DROPPED
 
+    async def tell_item(self, calling: Calling, answer: FunctionResponse) -> None:
+        """Tell the model an item of a call that goes on, which it need not speak of."""
+        sending, connection = self.talk.sending, self.talk.connection
+        if connection is None or calling.side is not sending.side or not self._takes_interim:
+            return
+        call_id = self.provider_ids.get(answer.id or "") or answer.id
+        item = changed(answer, id=call_id, will_continue=True, scheduling="SILENT")
+        with suppress(ModelError):  # the reader of the connection hears of that
+            async with sending.lock:
+                if connection is self.talk.connection:
+                    await connection.send_content(Content(role="user", parts=[Part(function_response=item)]))
+                    sending.side.told.add(answer.id or "")
+
     def _interim(self, call: FunctionCall) -> FunctionResponse:
         """What the model is told of a call that waits for somebody."""
-        status = freeze({"status": self._prompts.asked})
+        text = self._prompts.still_running if self._streams(call) else self._prompts.asked
+        status = freeze({"status": text})
         return FunctionResponse(id=call.id, name=call.name, response=status, will_continue=self._takes_interim or None)
 
     async def _send(self, answers: Sequence[FunctionResponse], content_id: str, *, is_known: bool) -> Input:
@@ -218,7 +266,7 @@ class _LiveCall(ToolCall):
 
     async def run(self) -> None:
         with trio.CancelScope() as scope:
-            making = self._calls.making[self.id] = Making(scope, trio.Event())
+            making = self._calls.making[self.id] = Making(scope, trio.Event(), self.tool)
             if self._calls.is_withdrawn(self.id):
                 scope.cancel()
             try:

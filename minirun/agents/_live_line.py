@@ -8,15 +8,16 @@ own, so that the next one can be opened before it is closed, as in a transfer. L
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from ..errors import IdleTimeoutError, ModelError, NotSupportedError, TurnsLimitExceededError
+from ..errors import IdleTimeoutError, LiveQueueFullError, ModelError, NotSupportedError, TurnsLimitExceededError
 from ..models import BaseLlm, BaseLlmConnection, LlmRequest
 from ..runtime import InvocationContext
 from ..runtime._failure import leaves
-from ..types import Blob
+from ..types import Blob, FunctionResponse
 from ._base import LINE, BaseAgent
 from ._composite import SequentialAgent
 from ._live_request_queue import LiveRequest, LiveRequestQueue
@@ -73,6 +74,10 @@ class Line:
         """Held while an answer is taken: one at a time."""
         self.answers: trio.Nursery
         """Where calls are made that have got one."""
+        self.streams: dict[str, tuple[str, trio.CancelScope]] = {}
+        """By the ids of their calls: the tools that give items now, and what stops them."""
+        self.inputs: dict[str, LiveRequestQueue] = {}
+        """By the ids of their calls: where such tools hear what the caller sends."""
         self.remaking = 0
         """For how many events that is being done."""
         self._nursery: trio.Nursery
@@ -163,6 +168,33 @@ class Line:
     def new_id(self) -> str:
         """Return an id that nothing else has."""
         return self.invocation.env.new_id("message")
+
+    # --- tools that give items
+
+    def new_queue(self) -> LiveRequestQueue:
+        """Return a queue by which a tool hears what the caller sends, as much as it has room for."""
+        return LiveRequestQueue()
+
+    def copy(self, request: LiveRequest | Blob) -> None:
+        """Let the tools hear what the caller has sent. One that does not listen misses what is too much."""
+        for queue in self.inputs.values():
+            if isinstance(request, Blob):
+                queue.send_realtime(request)
+            elif not request.close:
+                with suppress(LiveQueueFullError):
+                    queue.send(request)
+
+    def stop_streams(self, name: object) -> None:
+        """End what the tool of this name is giving; its items until now are its result."""
+        for streaming, scope in self.streams.values():
+            if streaming == name:
+                scope.cancel()
+
+    async def tell_item(self, answer: FunctionResponse) -> None:
+        """Tell the model an item, if its session knows the call and takes interim results."""
+        calling = self.unanswered.get(answer.id or "")
+        if calling is not None and self.talk is calling.by.talk:
+            await calling.by.tell_item(calling, answer)
 
     # --- limits
 

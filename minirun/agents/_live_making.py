@@ -9,6 +9,7 @@ import trio
 from ..events import Event
 
 if TYPE_CHECKING:
+    from ..tools import BaseTool
     from ._live_calls import Calls
 
 __all__ = ["Calling", "LiveSide", "Making"]
@@ -41,3 +42,4 @@ class Making(NamedTuple):
 
     scope: trio.CancelScope
     is_over: trio.Event
+    tool: BaseTool

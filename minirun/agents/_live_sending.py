@@ -90,6 +90,8 @@ class Sending:
             while True:
                 if line.unsent is None:
                     line.unsent = await line.queue.take()
+                    if line.inputs:
+                        line.copy(line.unsent)
                 if not self._may_send.is_set():
                     await self._may_send.wait()
                 if isinstance(line.unsent, Blob):

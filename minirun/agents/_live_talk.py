@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from .._values import changed
+from .._window import Extended
 from ..errors import ModelConnectionError, ModelError
 from ..events import Event
 from ..flows._live import Do, Input, State, step
@@ -148,7 +149,8 @@ class Talk:
         if handle is None:
             contents = transcript_of(self.agent, context).contents(asks=False)
             if contents:
-                owes_answer = contents[-1].role == "user" and not self.calls.are_running
+                said = contents.shared if isinstance(contents, Extended) else contents  # without what stands in
+                owes_answer = bool(said) and said[-1].role == "user" and not self.calls.are_running
                 await connection.send_history(list(contents), answer=owes_answer)
         return connection
 
@@ -278,6 +280,7 @@ class Talk:
                 return
             what = Input.RESULTS if self.state is State.CALLING and told is Input.ASKED else told
         if what is Input.INTERRUPTED:
+            self.calls.interrupt()
             await self.speech.cut_playing()
         was, (self.state, doings) = self.state, step(self.state, what)
         for do in doings:

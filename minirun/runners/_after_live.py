@@ -49,7 +49,8 @@ class AfterLive(Execution):
         invocation.replayer, invocation.emitter = None, LIVE
         # Each run begins with an event of the user, so no run of an agent below has had this number.
         users = sum(event.author == "user" for event in self._events)
-        invocation.ids.number_runs((f"run/{agent.name}" for agent in invocation.program.tree.agents()), users)
+        agents = invocation.program.tree.agents()
+        invocation.ids._runs.update((f"run/{agent.name}", users) for agent in agents)
 
     async def answer(self) -> None:
         """Make the calls that have got an answer; then let their agent go on, unless others beside them wait."""

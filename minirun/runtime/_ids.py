@@ -58,7 +58,3 @@ class Ids:
     def last_run(self, path: str) -> int:
         """Return the number of the last run of the agent on *path*; of one that has not run, of its first."""
         return self._runs.get(path, 1)
-
-    def number_runs(self, paths: Iterable[str], since: int) -> None:
-        """Give the next run of an agent on each of *paths* a number above *since*."""
-        self._runs.update(dict.fromkeys(paths, since))

@@ -112,10 +112,12 @@ class Conversation:
         batches, goes_on = set(), False
         for response in responses:
             call = self.calls[response.id or ""]
-            if call.state is CallState.OPEN:
-                call.state = CallState.ANSWERED
+            is_new, call.state = call.state is CallState.OPEN, CallState.ANSWERED
+            if response.scheduling == "SILENT":
+                continue
+            if is_new:
                 batches.add(call.batch)
-            elif response.scheduling != "SILENT":
+            else:
                 goes_on = True
         waiting = {call.batch for call in self.calls.values() if call.state is CallState.OPEN}
         return goes_on or bool(batches - waiting)
