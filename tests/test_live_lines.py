@@ -86,7 +86,7 @@ async def test_a_drop_loses_nothing_wherever_it_happens(
     assert client.failure is None
     assert log[-2:] == ["user: b", "root: yes, b"]
     told = [each for each in sent_of(model, "content", "history") if each.connection == 2]
-    texts = [content.text for each in told for content in (each.contents or [each.content]) if content is not None]
+    texts = [text for each in told for text in ([one.text for one in each.contents] or [each.text])]
     assert texts.count("a") <= 1
     assert texts.count("b") == 1
     assert len(model.connections) == 2
