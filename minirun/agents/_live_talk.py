@@ -71,7 +71,6 @@ class Talk:
         self._told: tuple[str | None, tuple[FunctionDeclaration, ...]] = (None, ())
         self._leaves_at = float("inf")  # when the connection is to be left, if the state allows it
         self._reason = "start" if line.connections == 0 else "transfer"  # of the next connection
-        self._is_owed = False  # whether something was asked while an answer was given
         self._is_cut = False  # whether an answer was interrupted, and the server has yet to say that it is over
         self._has_progress = False  # whether the present connection was of any use
         self._attempts = 0  # to get one that is, since the last that was
@@ -300,13 +299,9 @@ class Talk:
             return
         was, (self.state, doings) = self.state, step(self.state, what)
         if Do.BEGIN in doings:
-            self._is_cut = self._is_owed = False
-        elif what is Input.ASKED:
-            self._is_owed = self.state is State.SPEAKING
+            self._is_cut = False
         elif what in (Input.INTERRUPTED, Input.LOST):
             self._is_cut = what is Input.INTERRUPTED
-        if was is State.SPEAKING and self.state is State.LISTENING and self._is_owed:
-            self.state = State.THINKING
         for do in doings:
             await _DOINGS[do](self, about)
         if what is Input.PIECE and not self.speech.is_deaf:
