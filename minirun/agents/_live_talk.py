@@ -15,6 +15,7 @@ The first three live as long as their connection, the calls as long as the talk.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -192,10 +193,11 @@ class Talk:
 
     async def _read(self, connection: BaseLlmConnection) -> None:
         try:
-            async for response in connection.receive():
-                if response.interrupted:
-                    self.speech.forget_unread()
-                await self.inbox.bring(response)
+            async with aclosing(connection.receive()) as responses:
+                async for response in responses:
+                    if response.interrupted:
+                        self.speech.forget_unread()
+                    await self.inbox.bring(response)
         except ModelError as error:
             self.inbox.post((Input.LOST, error))
         else:
