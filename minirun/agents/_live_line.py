@@ -196,6 +196,11 @@ class Line:
         if calling is not None and self.talk is calling.by.talk:
             await calling.by.tell_item(calling, answer)
 
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a connection over which the caller's words go out."""
+        return self.talk is not None and self.talk.connection is not None
+
     # --- limits
 
     def is_active(self) -> None:
