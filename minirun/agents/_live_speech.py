@@ -8,7 +8,7 @@ content. That of the user may be understood only when the answer is stored alrea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -91,12 +91,10 @@ class Speech:
                 await self._keep(heard, is_answered=is_answered)
 
     async def _keep(self, heard: Heard, *, is_answered: bool = False, closing: bool = False) -> None:
-        self._heard.pop(heard.item_id, None)
         if not heard.text:
+            self._heard.pop(heard.item_id, None)
             return
-        recording = self._recorded.pop(heard.item_id, None)
-        if self._recorded.get(None) is recording:
-            self._recorded.pop(None, None)
+        recording = self._recorded.get(heard.item_id)
         live: dict[str, Any] = {} if heard.item_id is None else {"item_id": heard.item_id}
         if heard.answers in self._places:
             live["before_seq"] = self._places[heard.answers]
@@ -109,6 +107,10 @@ class Speech:
             live=live,
         )
         stored = await self._talk.emit(event, closing=closing)
+        self._heard.pop(heard.item_id, None)  # not before: who leaves meanwhile has said it (`keep_rest`)
+        self._recorded.pop(heard.item_id, None)
+        if self._recorded.get(None) is recording:
+            self._recorded.pop(None, None)
         assert stored.content is not None
         if closing or not await self.is_blocked(stored.content):
             return
@@ -146,6 +148,8 @@ class Speech:
 
     async def show(self, response: LlmResponse) -> None:
         """Show a piece of the answer."""
+        if self._answer is not None and self._answer.is_other(response.item_id):
+            await self.keep_answer(None)  # the model says something else, while it waits for results
         answer = self._answer or self._begin(response.item_id)
         content, spoken = response.content, response.output_transcription
         length = 0.0
@@ -186,12 +190,14 @@ class Speech:
 
     async def keep_answer(self, response: LlmResponse | None) -> None:
         """Store the answer, which has come to its end."""
-        answer, self._answer = self._answer, None
+        answer = self._answer
         if answer is None or answer.is_empty:
+            self._answer = None
             return
         over = response is not None and bool(response.turn_complete)
         event = self._event(answer, answer.text, turn_complete=over or None)
         stored = await self._store(await self._with_recording(event))
+        self._answer = None  # not before it is stored: who leaves meanwhile was shown it (`keep_rest`)
         if answer.audio_ms and not self._knows_playback:
             self._playing = answer, stored.seq or 0
 
@@ -202,15 +208,16 @@ class Speech:
 
     async def cut_answer(self) -> None:
         """Show that the answer is cut off, let the caller say what was played of it, and store that."""
-        answer, self._answer = self._answer, None
+        answer = self._answer
         if answer is None:
             return
         committer = self._talk.context._invocation.committer
         unread = withdraw_partial(committer, lambda event: event.id == answer.event_id)
-        answer.shown_ms -= sum(self._length_of(event) for event in unread)
+        self._take_back(answer, unread)
         self._cut = answer.item_id
         played = await self._ask_what_was_played(answer, answer.event_id, answer.shown_ms)
         await self._store(await self._with_recording(self._cut_event(answer, played)))
+        self._answer = None
         await self._truncate(answer, played)
 
     async def cut_playing(self) -> None:
@@ -263,14 +270,13 @@ class Speech:
 
     def _event(self, answer: Answer, text: str, **flags: Any) -> Event:
         spoken = Transcription(text=text, finished=True) if answer.spoken or answer.audio_ms else None
-        usage, self.usage = self.usage, None
         live = {"item_id": answer.item_id, **self.dropped()}
         content = said("model", text)
         return Event(
             id=answer.event_id,
             content=content,
             output_transcription=spoken,
-            usage_metadata=usage,
+            usage_metadata=self.usage,
             live=live,
             **flags,
         )
@@ -283,6 +289,7 @@ class Speech:
 
             event = await after_model(talk, hooks, event)
         stored = await talk.emit(event)
+        self.usage = None
         self.note_place(stored)
         return stored
 
@@ -312,8 +319,11 @@ class Speech:
         return recording
 
     async def _with_recording(self, event: Event) -> Event:
-        recording, self._recording = self._recording, None
-        return event if recording is None else changed(event, actions=await recording.finish())
+        if self._recording is None:
+            return event
+        event = changed(event, actions=await self._recording.finish())
+        self._recording = None
+        return event
 
     # --- other events
 
@@ -356,14 +366,20 @@ class Speech:
             if answer is not None and not answer.is_empty:
                 invocation = self._talk.context._invocation
                 unread = withdraw_partial(invocation.committer, lambda event: event.id == answer.event_id)
-                played = answer.shown_ms - sum(self._length_of(event) for event in unread)
-                event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, played))
+                self._take_back(answer, unread)
+                event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, answer.shown_ms))
                 await self._talk.emit(await self._with_recording(event), closing=True)
         except MinirunError:  # the store fails: the end of the run reports it
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
             for recording in {*self._recorded.values(), *([self._recording] if self._recording else [])}:
                 await recording.drop()
+
+    def _take_back(self, answer: Answer, unread: Sequence[Event]) -> None:
+        """Note that the caller was not shown these pieces of an answer."""
+        answer.shown_ms -= sum(self._length_of(event) for event in unread)
+        parts = (part for event in unread if event.content is not None for part in event.content.parts)
+        answer.unread += sum(part.text is not None and not part.thought for part in parts)
 
     def _length_of(self, event: Event) -> float:
         parts = () if event.content is None else event.content.parts

@@ -56,7 +56,7 @@ class Answer:
         event_id: The id of the event that it will be.
     """
 
-    __slots__ = ("audio_ms", "began_at", "event_id", "item_id", "live", "shown_ms", "spoken", "written")
+    __slots__ = ("audio_ms", "began_at", "event_id", "item_id", "live", "shown_ms", "spoken", "unread", "written")
 
     def __init__(self, item_id: str, event_id: str) -> None:
         self.item_id = item_id
@@ -67,6 +67,8 @@ class Answer:
         """Pieces of what is said in its sound, with how much sound had come by then."""
         self.written: list[str] = []
         """Pieces of its text."""
+        self.unread = 0
+        """How many of them, of the last ones, the caller was not shown."""
         self.began_at = 0.0
         """When its sound began, by trio's clock."""
         self.audio_ms = 0.0
@@ -79,6 +81,10 @@ class Answer:
         """All of it that has come."""
         return ("".join(self.written) or "".join(text for text, _ in self.spoken)).strip()
 
+    def is_other(self, item_id: str | None) -> bool:
+        """Whether what the server calls so is another answer."""
+        return item_id is not None and self.item_id not in (item_id, self.event_id)
+
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it to store."""
@@ -88,11 +94,15 @@ class Answer:
         """
         Part its text into what was heard of it, and what was not, if so many milliseconds of its sound were played.
 
-        Text without sound was seen. Of what was said in sound as many words were heard as the share of the sound that
-        was played, as no server tells when which word is said; and none whose sound had not come by then.
+        Text without sound was seen where it was shown. Of what was said in sound as many words were heard as the share
+        of the sound that was played, as no server tells when which word is said; and none whose sound had not come by
+        then.
         """
-        if self.written or not self.audio_ms:
-            return self.text, ""
+        if self.written:
+            shown = len(self.written) - self.unread
+            return "".join(self.written[:shown]).strip(), "".join(self.written[shown:]).strip()
+        if not self.audio_ms:
+            return "", self.text  # its sound has not come, or was dropped
         is_ahead = bool(self.spoken) and not self.spoken[0][1]  # of its sound, or after it
         come = [text for text, at_ms in self.spoken if at_ms < played_ms or (at_ms == played_ms and not is_ahead)]
         words = re.findall(r"\S+\s*", self.text)
