@@ -77,12 +77,19 @@ class Inbox:
                 self._bringers.unpark_all()
         return item
 
-    def drop_responses(self) -> None:
-        """Forget what a connection that is gone has said, and what concerns it; what else has happened here stays."""
+    @property
+    def has_items(self) -> bool:
+        """Whether something waits to be taken."""
+        return bool(self._items)
+
+    def drop_responses(self) -> list[LlmResponse]:
+        """Take out what a connection that is gone has said, and return it; what has happened here stays."""
+        dropped = [item for item, *_ in self._items if isinstance(item, LlmResponse)]
         self._items = deque(
             each for each in self._items if isinstance(each[0], tuple) and each[0][0] not in _OF_CONNECTION
         )
         self._audio_ms = 0.0
+        return dropped
 
     def _drop_audio(self) -> None:
         self._items = deque(

@@ -15,6 +15,7 @@ The first three live as long as their connection, the calls as long as the talk.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -24,7 +25,7 @@ from .._window import Extended
 from ..errors import ModelConnectionError, ModelError
 from ..events import Event
 from ..flows._live import Do, Input, State, step
-from ..models import BaseLlmConnection, LlmRequest, LlmResponse
+from ..models import BaseLlmConnection, LiveResumption, LlmRequest, LlmResponse
 from ..runtime import InvocationContext
 from ..types import FunctionDeclaration
 from ._live_calls import Calls
@@ -70,6 +71,7 @@ class Talk:
         self._reason = "start" if line.connections == 0 else "transfer"  # of the next connection
         self._has_progress = False  # whether the present connection was of any use
         self._attempts = 0  # to get one that is, since the last that was
+        self._owed = 0  # how many contents were typed that may still have an answer of their own
 
     @property
     def is_busy(self) -> bool:
@@ -113,7 +115,9 @@ class Talk:
                 with trio.CancelScope(shield=True), trio.move_on_after(self._cleanup_s):
                     await connection.aclose()
         if not self.is_over:
-            self.inbox.drop_responses()
+            for response in self.inbox.drop_responses():
+                if response.input_transcription is not None:  # of what it has said this stays: the user has said it
+                    await self.speech.hear(response)
             await self._happens(Input.LOST, None)
             self.line.queue.drop_audio_older(self.line.settings.resume_audio_s_max)
             if self.line.is_closing and self._is_at_rest:
@@ -186,8 +190,11 @@ class Talk:
 
     async def _read(self, connection: BaseLlmConnection) -> None:
         try:
-            async for response in connection.receive():
-                await self.inbox.bring(response)
+            async with aclosing(connection.receive()) as responses:
+                async for response in responses:
+                    if response.resumption is not None:  # at once: what was said before may wait for the caller
+                        self._note_resumption(response.resumption)
+                    await self.inbox.bring(response)
         except ModelError as error:
             self.inbox.post((Input.LOST, error))
         else:
@@ -211,19 +218,24 @@ class Talk:
                     self.finish()
             elif isinstance(item, LlmResponse):
                 await self._take(item)
+            elif item[0] is Input.CLOSE:
+                pass  # the line knows; what has come before that is taken first
             elif item[0] is not Input.LOST:
                 await self._happens(*item)
             elif item[1] is None:
                 return True
             else:
                 raise item[1]
-            if self.line.is_closing and self._is_at_rest:
+            if self.line.is_closing and self._is_at_rest and not self.inbox.has_items:
                 await self._close()
         return False
 
     async def _close(self) -> None:
-        """End the conversation, which is at rest; of what the user has said last the text may still come."""
-        if self.speech.awaits_text:
+        """
+        End the conversation, which is at rest. Of what the user has said last the text may still come; and what was
+        typed while the model answered something else may still be answered by itself.
+        """
+        if self.speech.awaits_text or self._owed:
             self.line.closes_at = min(self.line.closes_at, trio.current_time() + _TEXT_WAIT_S)
         else:
             await self._happens(Input.CLOSE, None)
@@ -254,12 +266,6 @@ class Talk:
 
     def _note(self, response: LlmResponse) -> None:
         """Note what *response* says of the connection and of the budgets."""
-        resumption = response.resumption
-        if resumption is not None:
-            if resumption.resumable and resumption.handle is not None:
-                self.handle = resumption.handle
-            if resumption.last_taken_up is not None:
-                self.sending.is_taken_up(resumption.last_taken_up)
         if response.go_away_s is not None:
             self._reason = "go_away"
             self._leaves_at = min(self._leaves_at, trio.current_time())
@@ -269,6 +275,12 @@ class Talk:
         if response.content is not None or response.input_transcription is not None or response.turn_complete:
             self._has_progress = True
             self.line.is_active()
+
+    def _note_resumption(self, resumption: LiveResumption) -> None:
+        if resumption.resumable and resumption.handle is not None:
+            self.handle = resumption.handle
+        if resumption.last_taken_up is not None:
+            self.sending.is_taken_up(resumption.last_taken_up)
 
     # --- what happens
 
@@ -282,6 +294,7 @@ class Talk:
         if what is Input.INTERRUPTED:
             self.calls.interrupt()
             await self.speech.cut_playing()
+        self._count_owed(what, about)
         was, (self.state, doings) = self.state, step(self.state, what)
         for do in doings:
             await _DOINGS[do](self, about)
@@ -289,6 +302,13 @@ class Talk:
             await self.speech.show(about)
         if self.state is State.LISTENING and was is not State.LISTENING:
             await self._comes_to_rest()
+
+    def _count_owed(self, what: Input, about: Any) -> None:
+        """Count what was typed while the model had something else to answer; it may answer all of it at once, too."""
+        if what is Input.ASKED and about is not None:
+            self._owed += self.state is not State.LISTENING
+        elif what in (Input.PIECE, Input.CALLS) and self.state is State.LISTENING:
+            self._owed = max(0, self._owed - 1)
 
     async def _comes_to_rest(self) -> None:
         """A turn is over: what was to wait for that."""
@@ -315,7 +335,8 @@ class Talk:
             self.context._invocation.budgets.spend_llm_call()
         except Exception:
             if self.connection is not None:
-                await self.connection.cancel()
+                with suppress(ModelError):  # what has gone wrong first is worth more
+                    await self.connection.cancel()
             raise
         self.sending.is_answered()
         self._attempts = 0
@@ -328,11 +349,13 @@ class Talk:
 
     async def interrupt(self) -> None:
         """Stop the answer that is being given, as the program wants it."""
-        if self.connection is not None and self.state is State.SPEAKING:
+        connection = self.connection
+        if connection is not None and self.state is State.SPEAKING:
             self.speech.stop_showing()
             self.inbox.post((Input.INTERRUPTED, None))
-            async with self.sending.lock:
-                await self.connection.cancel()
+            with suppress(ModelError):  # it was lost, and `receive` says so
+                async with self.sending.lock:
+                    await connection.cancel()
 
     async def emit(self, event: Event, *, closing: bool = False) -> Event:
         """Store *event* as one of this agent's, or show it."""
