@@ -10,6 +10,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+import attrs
+
 from minirun import Event
 from minirun._codec import from_json, to_json
 from minirun.sessions import InvocationStatus
@@ -18,7 +20,7 @@ from minirun.types import Part
 
 from .live_talks import Book
 
-__all__ = ["check"]
+__all__ = ["check", "check_cut_off"]
 
 Log = Sequence[Event]
 AGENT = "desk"
@@ -36,6 +38,12 @@ def check(book: Book, log: Log, status: str) -> None:
     for law in LAWS:
         law(book, log)
     _status_is_right(book, status)
+
+
+def check_cut_off(book: Book, log: Log) -> None:
+    """Check what holds also of a conversation whose process has died."""
+    for law in (_seen_is_stored, _answers_are_true, _utterances_are_stored_once, _memory_is_bounded):
+        law(attrs.evolve(book, left_at=0), log)
 
 
 # --- the log as such --------------------------------------------------------------------------------------------------
@@ -176,15 +184,16 @@ def _utterances_are_stored_once(book: Book, log: Log) -> None:
     stored = [event for event in log if event.author == "user" and event.content and not event.input_transcription]
     texts = [event.text for event in stored]
     expect(len(set(texts)) == len(texts), f"the user's words are stored twice: {texts}")
-    sent = [text for text in book.typed.values() if text in texts]
-    expect(sorted(sent) == sorted(texts), f"{texts} are stored, and {list(book.typed.values())} were typed")
+    sent = [text for text in book.typed.values() if text in texts and text not in book.doubtful]
+    known = [text for text in texts if text not in book.doubtful]
+    expect(sorted(sent) == sorted(known), f"{texts} are stored, and {list(book.typed.values())} were typed")
     direct = [text for message_id, text in book.typed.items() if text in texts and _is_direct(message_id, log)]
     expect(direct == [text for text in texts if text in direct], f"{direct} were typed, and {texts} stored")
     for event in stored:
         if _is_direct(event.id or "", log):
             expect("after_seq" in (event.live or {}), f"event {event.seq} does not say what was heard before it")
     if book.run is not None and book.run.status == "completed" and book.plan.ending != "aclose soon":
-        missing = [text for text in book.typed.values() if text not in texts]
+        missing = [text for text in book.typed.values() if text not in [*texts, *book.sent_in]]
         expect(not missing, f"{missing} were typed, and are nowhere")
 
 
@@ -299,6 +308,16 @@ def _contents_arrive(book: Book, log: Log) -> None:
         expect(not is_known, f"{event.text!r} is stored, and the server has not got it")
 
 
+def _newest_handle_is_used(book: Book, log: Log) -> None:
+    """A session is gone on with by the newest handle that is good; where the server says that it has none, it stays."""
+    newest: str | None = None
+    for line in book.lines:
+        expect(line.handle == newest, f"connection {line.number} goes on with {line.handle}, the newest is {newest}")
+        for response in line.received:
+            told = response.resumption
+            newest = told.handle if told is not None and told.resumable else newest
+
+
 def _left_is_left(book: Book, log: Log) -> None:
     """Nothing of a conversation goes on after it: all connections are closed, and nobody sends over a closed one."""
     for line in book.lines:
@@ -351,6 +370,7 @@ LAWS = (
     _utterances_are_stored_once,
     _speech_is_stored_once,
     _contents_arrive,
+    _newest_handle_is_used,
     _left_is_left,
     _memory_is_bounded,
     _turns_are_counted,

@@ -14,7 +14,14 @@ import attrs
 import trio
 
 from minirun import Event, LlmAgent, RunConfig, Runner
-from minirun.errors import IdleTimeoutError, InvocationEndedError, InvocationNotFoundError, ModelError
+from minirun.errors import (
+    IdleTimeoutError,
+    InvocationEndedError,
+    InvocationNotFoundError,
+    ModelError,
+    StaleSessionError,
+    StorageError,
+)
 from minirun.models import (
     ActivityEnd,
     ActivityStart,
@@ -64,9 +71,15 @@ class Book:
     """What the client has seen, in order."""
     typed: dict[str, str] = attrs.Factory(dict)
     """By the id of the event that it is to be: what the client has said in writing."""
+    doubtful: set[str] = attrs.Factory(set)
+    """What it has said in writing, and nobody knows whether that was taken."""
+    sent_in: set[str] = attrs.Factory(set)
+    """What somebody else has sent; if it comes too late for this run, the next one stores it."""
     run: Run | None = None
     failure: BaseException | None = None
     """What the run has failed with, for the client."""
+    trouble: Exception | None = None
+    """What the store has failed with."""
     left_at: int | None = None
     """How many events were stored when the client left."""
     waiting_max: tuple[float, int] = (0.0, 0)
@@ -194,6 +207,8 @@ class Caller:
             await self._leave_or_close()
         except InvocationEndedError:
             return
+        except (StorageError, StaleSessionError) as error:
+            self.book.trouble = error
 
     async def _say(self, text: str) -> None:
         message_id = await self.live.send_text(text)
@@ -206,11 +221,14 @@ class Caller:
 
     async def _idle(self, text: str) -> None:
         """Somebody else has something to say."""
+        self.book.doubtful.add(text)
+        self.book.sent_in.add(text)
         try:
             message_id = await self._runner.send(text, **self._place, when="idle")
         except InvocationNotFoundError:
             return
         self.book.typed[message_id] = text
+        self.book.doubtful.discard(text)
 
     async def _wait(self, seconds: float) -> None:
         await self._sleep(seconds)
@@ -278,6 +296,9 @@ async def _read(book: Book, live: LiveRun, sleep: Sleep) -> None:
             event = await anext(live, None)
         except (ModelError, IdleTimeoutError) as error:
             book.failure = error
+            return
+        except (StorageError, StaleSessionError) as error:
+            book.trouble = error
             return
         if event is None:
             return

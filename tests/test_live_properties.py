@@ -64,7 +64,7 @@ def check_seed(choices: Choices, mood: Mood, seed: int = 0) -> Book:
     return book
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
 @given(choices=worlds())
 def test_the_laws_hold_whatever_happens(choices: Choices) -> None:
     """
@@ -74,7 +74,7 @@ def test_the_laws_hold_whatever_happens(choices: Choices) -> None:
     check_seed(choices, WILD)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(choices=worlds())
 def test_the_laws_hold_where_all_goes_well(choices: Choices) -> None:
     """The same where no line drops: no conversation fails."""

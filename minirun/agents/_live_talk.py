@@ -71,6 +71,7 @@ class Talk:
         self._reason = "start" if line.connections == 0 else "transfer"  # of the next connection
         self._has_progress = False  # whether the present connection was of any use
         self._attempts = 0  # to get one that is, since the last that was
+        self._waits_until = float("inf")  # for what may still come, once the line is closing, while nobody speaks
         self._owed = 0  # how many contents were typed that may still have an answer of their own
 
     @property
@@ -206,7 +207,10 @@ class Talk:
             if self._is_to_leave():
                 return False
             item: Item | None = None
-            deadline = min(self.line.closes_at, self._leaves_at if self._is_at_rest else float("inf"))
+            if not self._is_at_rest:
+                self._waits_until = float("inf")
+            elsewhere = min(self._leaves_at, self._waits_until) if self._is_at_rest else float("inf")
+            deadline = min(self.line.closes_at, elsewhere)
             if deadline == float("inf"):
                 item = await self.inbox.take()
             else:
@@ -216,6 +220,8 @@ class Talk:
                 if trio.current_time() >= self.line.closes_at:
                     await self._happens(Input.LOST, None)  # of what is not finished by now
                     self.finish()
+                elif trio.current_time() >= self._waits_until:
+                    await self._happens(Input.CLOSE, None)
             elif isinstance(item, LlmResponse):
                 await self._take(item)
             elif item[0] is Input.CLOSE:
@@ -236,7 +242,7 @@ class Talk:
         typed while the model answered something else may still be answered by itself.
         """
         if self.speech.awaits_text or self._owed:
-            self.line.closes_at = min(self.line.closes_at, trio.current_time() + _TEXT_WAIT_S)
+            self._waits_until = min(self._waits_until, trio.current_time() + _TEXT_WAIT_S)
         else:
             await self._happens(Input.CLOSE, None)
 
