@@ -33,10 +33,15 @@ def expect(holds: bool, what: str) -> None:
         raise CheckError(what)
 
 
-def check(book: Book, log: Log, status: str) -> None:
-    """Check all laws: of *book*, its *log*, and how the conversation is listed."""
+def check(book: Book, log: Log, status: str, *, store_fails: bool = False) -> None:
+    """
+    Check all laws: of *book*, its *log*, and how the conversation is listed.
+
+    Where the *store_fails* now and then, what is left when a client leaves may be lost.
+    """
     for law in LAWS:
-        law(book, log)
+        if not (store_fails and law in (_shown_is_stored, _speech_is_stored_once)):
+            law(book, log)
     _status_is_right(book, status)
 
 

@@ -122,7 +122,8 @@ async def _check(world: World, runner: Runner, made: list[Call]) -> None:
         status = statuses[run.invocation_id]
         if call.has_ended and not call.has_trouble:
             is_known = status is not InvocationStatus.INTERRUPTED or "crash" not in world.faults
-            check(call.book, own, status if is_known else run.status)  # else a crash has taken its end
+            known = status if is_known else run.status  # else a crash has taken its end
+            check(call.book, own, known, store_fails="storage" in world.faults)
             world.reached(f"call {status}")
             continue
         check_cut_off(call.book, own)

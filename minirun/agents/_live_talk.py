@@ -209,8 +209,8 @@ class Talk:
             item: Item | None = None
             if not self._is_at_rest:
                 self._waits_until = float("inf")
-            elsewhere = min(self._leaves_at, self._waits_until) if self._is_at_rest else float("inf")
-            deadline = min(self.line.closes_at, elsewhere)
+            is_quiet = self._is_at_rest and not self.inbox.has_items  # what has come is taken, however late it is
+            deadline = min(self.line.closes_at, *([self._leaves_at, self._waits_until] if is_quiet else []))
             if deadline == float("inf"):
                 item = await self.inbox.take()
             else:
