@@ -92,7 +92,8 @@ def test_an_answer_is_kept_by_its_end_and_cut_by_everything_else() -> None:
 def test_a_turn_is_counted_where_the_user_gets_the_word_again() -> None:
     """TURN is done exactly where the model gives the word back: neither twice for one answer, nor for a drop."""
     for state, what, following, doings in playable():
-        gives_back = following is State.LISTENING and state in (State.THINKING, State.SPEAKING)
+        waits = State.THINKING if state is State.ASKED else State.LISTENING
+        gives_back = following is waits and state in (State.THINKING, State.SPEAKING, State.ASKED)
         assert (Do.TURN in doings) is (gives_back and what in (Input.INTERRUPTED, Input.OVER)), (state, what)
 
 

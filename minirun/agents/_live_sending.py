@@ -181,13 +181,13 @@ class Sending:
             event = await apply_on_user_message(InvocationContext.root(invocation), event)
         return await invocation.emitter.emit(context, event, closing=True)
 
-    async def _deliver(self, connection: BaseLlmConnection, sent: _Sent) -> None:
+    async def _deliver(self, connection: BaseLlmConnection, sent: _Sent, *, asks: bool = True) -> None:
         """Send it, unless the server has it, or another task has sent it over this connection."""
         async with self.lock:
             if connection is not self._talk.connection or sent.id in self._gone or sent not in self._pending:
                 return
-            if sent.turn_complete:  # before it is sent: the answer is there sooner than this goes on
-                self._talk.inbox.post((Input.ASKED, None if sent.content.responses else sent))
+            if sent.turn_complete and asks:  # before it is sent: the answer is there sooner than this goes on
+                self._talk.inbox.post((Input.ASKED, None))
             await connection.send_content(sent.content, turn_complete=sent.turn_complete, id=sent.id)
             self._gone.add(sent.id)
 
@@ -196,7 +196,7 @@ class Sending:
         sent = _Sent(content_id, content, turn_complete=True)
         self._pending.append(sent)
         if self._talk.connection is not None:
-            await self._deliver(self._talk.connection, sent)
+            await self._deliver(self._talk.connection, sent, asks=False)
 
     async def take_messages(self) -> None:
         """Pass on what others have sent into the run (`Runner.send`)."""

@@ -8,7 +8,7 @@ content. That of the user may be understood only when the answer is stored alrea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -43,6 +43,8 @@ class Speech:
         self._recorded: dict[str | None, Recording] = {}  # utterances of the user, by item; None: what comes next
         self._recording: Recording | None = None  # of the answer
         self.is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
+        self._is_interrupted = False  # by the program, and the server has not said so yet
+        self._is_ending = False  # whether the server has said that it is interrupted, and not yet that it is over
         self.usage: UsageMetadata | None = None
         """What the model says it has used since the last answer."""
 
@@ -74,7 +76,7 @@ class Speech:
         if is_finished:
             await self._keep(heard, is_answered=heard.answers < self._begun and self._answer is None)
         if (is_finished or response.speech_stopped) and heard.answers == self._begun:
-            talk.inbox.post((Input.ASKED, None))
+            await talk.happens(Input.ASKED, None)
 
     @property
     def awaits_text(self) -> bool:
@@ -86,7 +88,7 @@ class Speech:
         """Store what was heard of the user, unless the server says itself when it is all there, maybe later."""
         connection = self._talk.connection
         if connection is None or not connection.capabilities.finishes_transcripts:
-            is_answered = self._talk.state not in (State.SPEAKING, State.CALLING)  # as far as anybody can know
+            is_answered = self._talk.state not in (State.SPEAKING, State.ASKED, State.CALLING)  # as far as anybody can know
             for heard in list(self._heard.values()):
                 await self._keep(heard, is_answered=is_answered)
 
@@ -133,14 +135,24 @@ class Speech:
 
     def is_wanted(self, what: Input, response: LlmResponse) -> bool:
         """Whether *what* concerns anybody: pieces of an answer that was cut off may still be on their way."""
-        if what is not Input.PIECE:
-            self.is_deaf = self.is_deaf and what not in (Input.INTERRUPTED, Input.OVER)
+        if what is Input.PIECE:
+            return not (self.is_deaf or (response.item_id is not None and response.item_id == self._cut))
+        if what not in (Input.INTERRUPTED, Input.OVER):
             return True
-        return not (self.is_deaf or (response.item_id is not None and response.item_id == self._cut))
+        is_known = self._is_interrupted or (self._is_ending and what is Input.OVER)
+        self.is_deaf, self._is_interrupted, self._is_ending = False, False, what is Input.INTERRUPTED
+        return not (is_known and self._talk.state is State.THINKING)  # which waits for the next answer by now
 
     def begins(self) -> None:
         """Take note of a new connection: what was cut off before does not come over it."""
         self.is_deaf, self._cut = False, None
+        self._is_interrupted = self._is_ending = False
+
+    def interrupt(self) -> None:
+        """Take note that the program interrupts the answer; the server says so, too, later."""
+        self.stop_showing()
+        self.forget_unread()
+        self._is_interrupted = True
 
     def stop_showing(self) -> None:
         """Show nothing more of the answer that is being given, until the server says that it is over."""
@@ -151,6 +163,7 @@ class Speech:
         if self._answer is not None and self._answer.is_other(response.item_id):
             await self.keep_answer(None)  # the model says something else, while it waits for results
         answer = self._answer or self._begin(response.item_id)
+        self._is_ending = False
         content, spoken = response.content, response.output_transcription
         length = 0.0
         for part in () if content is None else content.parts:
@@ -211,14 +224,23 @@ class Speech:
         answer = self._answer
         if answer is None:
             return
-        committer = self._talk.context._invocation.committer
-        unread = withdraw_partial(committer, lambda event: event.id == answer.event_id)
-        self._take_back(answer, unread)
+        self._take_back(answer, lambda event: True)
         self._cut = answer.item_id
         played = await self._ask_what_was_played(answer, answer.event_id, answer.shown_ms)
         await self._store(await self._with_recording(self._cut_event(answer, played)))
         self._answer = None
         await self._truncate(answer, played)
+
+    def forget_unread(self) -> None:
+        """Take back the sound that nobody has been given yet: it is interrupted, and that is not to wait behind it."""
+        if self._answer is not None:
+            self._take_back(self._answer, lambda event: bool(event.audio))
+
+    def _take_back(self, answer: Answer, fits: Callable[[Event], bool]) -> None:
+        committer = self._talk.context._invocation.committer
+        unread = withdraw_partial(committer, lambda event: event.id == answer.event_id and fits(event))
+        answer.shown_ms -= sum(self._length_of(event) for event in unread)
+        answer.unread_chars += sum(len(event.text) for event in unread)
 
     async def cut_playing(self) -> None:
         """
@@ -364,9 +386,7 @@ class Speech:
                 await self._tell_cut(over, seq, self._next_id("cut"), played, closing=True)
             answer, self._answer = self._answer, None
             if answer is not None and not answer.is_empty:
-                invocation = self._talk.context._invocation
-                unread = withdraw_partial(invocation.committer, lambda event: event.id == answer.event_id)
-                self._take_back(answer, unread)
+                self._take_back(answer, lambda event: True)
                 event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, answer.shown_ms))
                 await self._talk.emit(await self._with_recording(event), closing=True)
         except MinirunError:  # the store fails: the end of the run reports it
@@ -374,12 +394,6 @@ class Speech:
         finally:
             for recording in {*self._recorded.values(), *([self._recording] if self._recording else [])}:
                 await recording.drop()
-
-    def _take_back(self, answer: Answer, unread: Sequence[Event]) -> None:
-        """Note that the caller was not shown these pieces of an answer."""
-        answer.shown_ms -= sum(self._length_of(event) for event in unread)
-        parts = (part for event in unread if event.content is not None for part in event.content.parts)
-        answer.unread += sum(part.text is not None and not part.thought for part in parts)
 
     def _length_of(self, event: Event) -> float:
         parts = () if event.content is None else event.content.parts

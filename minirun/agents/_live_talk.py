@@ -45,6 +45,9 @@ __all__ = ["Talk"]
 # Of a connection's lifetime, how much is used before another one is opened, between two turns.
 _SHARE_OF_LIFETIME = 0.8
 
+# While nobody has the word: how often somebody looks whether others have sent a message into the run.
+_MESSAGE_LOOK_S = 0.5
+
 # How long a conversation that is over waits for the text of what was said last, which is understood by another model.
 _TEXT_WAIT_S = 5.0
 
@@ -69,15 +72,15 @@ class Talk:
         self._told: tuple[str | None, tuple[FunctionDeclaration, ...]] = (None, ())
         self._leaves_at = float("inf")  # when the connection is to be left, if the state allows it
         self._reason = "start" if line.connections == 0 else "transfer"  # of the next connection
+        self._is_cut = False  # whether an answer was interrupted, and the server has yet to say that it is over
         self._has_progress = False  # whether the present connection was of any use
         self._attempts = 0  # to get one that is, since the last that was
         self._waits_until = float("inf")  # for what may still come, once the line is closing, while nobody speaks
-        self._owed = 0  # how many contents were typed that may still have an answer of their own
 
     @property
     def is_busy(self) -> bool:
         """Whether an answer is being given, maybe to a slow caller, or a call is made: then nobody is idle."""
-        return self.state is State.SPEAKING or self.calls.are_running
+        return self.state in (State.SPEAKING, State.ASKED) or self.calls.are_running
 
     async def run(self) -> None:
         """Converse. However it is left, what was heard by then is stored."""
@@ -119,10 +122,10 @@ class Talk:
             for response in self.inbox.drop_responses():
                 if response.input_transcription is not None:  # of what it has said this stays: the user has said it
                     await self.speech.hear(response)
-            await self._happens(Input.LOST, None)
+            await self.happens(Input.LOST, None)
             self.line.queue.drop_audio_older(self.line.settings.resume_audio_s_max)
             if self.line.is_closing and self._is_at_rest:
-                await self._happens(Input.CLOSE, None)
+                await self.happens(Input.CLOSE, None)
 
     @property
     def _cleanup_s(self) -> float:
@@ -157,6 +160,8 @@ class Talk:
                 said = contents.shared if isinstance(contents, Extended) else contents  # without what stands in
                 owes_answer = bool(said) and said[-1].role == "user" and not self.calls.are_running
                 await connection.send_history(list(contents), answer=owes_answer)
+                if owes_answer:
+                    self.inbox.post((Input.ASKED, None))
         return connection
 
     async def _converse(self, connection: BaseLlmConnection) -> bool:
@@ -195,6 +200,8 @@ class Talk:
                 async for response in responses:
                     if response.resumption is not None:  # at once: what was said before may wait for the caller
                         self._note_resumption(response.resumption)
+                    if response.interrupted:
+                        self.speech.forget_unread()
                     await self.inbox.bring(response)
         except ModelError as error:
             self.inbox.post((Input.LOST, error))
@@ -209,8 +216,9 @@ class Talk:
             item: Item | None = None
             if not self._is_at_rest:
                 self._waits_until = float("inf")
-            is_quiet = self._is_at_rest and not self.inbox.has_items  # what has come is taken, however late it is
-            deadline = min(self.line.closes_at, *([self._leaves_at, self._waits_until] if is_quiet else []))
+            deadline = self.line.closes_at
+            if self._is_at_rest and not self.inbox.has_items:  # what has come is taken, however late it is
+                deadline = min(deadline, self._leaves_at, self._waits_until, trio.current_time() + _MESSAGE_LOOK_S)
             if deadline == float("inf"):
                 item = await self.inbox.take()
             else:
@@ -218,16 +226,18 @@ class Talk:
                     item = await self.inbox.take()
             if item is None:
                 if trio.current_time() >= self.line.closes_at:
-                    await self._happens(Input.LOST, None)  # of what is not finished by now
+                    await self.happens(Input.LOST, None)  # of what is not finished by now
                     self.finish()
                 elif trio.current_time() >= self._waits_until:
-                    await self._happens(Input.CLOSE, None)
+                    await self.happens(Input.CLOSE, None)
+                elif self.context._invocation.live.has_messages:
+                    await self.sending.take_messages()
             elif isinstance(item, LlmResponse):
                 await self._take(item)
             elif item[0] is Input.CLOSE:
                 pass  # the line knows; what has come before that is taken first
             elif item[0] is not Input.LOST:
-                await self._happens(*item)
+                await self.happens(*item)
             elif item[1] is None:
                 return True
             else:
@@ -237,14 +247,11 @@ class Talk:
         return False
 
     async def _close(self) -> None:
-        """
-        End the conversation, which is at rest. Of what the user has said last the text may still come; and what was
-        typed while the model answered something else may still be answered by itself.
-        """
-        if self.speech.awaits_text or self._owed:
+        """End the conversation, which is at rest; of what the user has said last the text may still come."""
+        if self.speech.awaits_text:
             self._waits_until = min(self._waits_until, trio.current_time() + _TEXT_WAIT_S)
         else:
-            await self._happens(Input.CLOSE, None)
+            await self.happens(Input.CLOSE, None)
 
     @property
     def _is_at_rest(self) -> bool:
@@ -268,7 +275,7 @@ class Talk:
         self.calls.cancel(response.cancelled_calls)
         for what in inputs_of(response):
             if self.speech.is_wanted(what, response):
-                await self._happens(what, response)
+                await self.happens(what, response)
 
     def _note(self, response: LlmResponse) -> None:
         """Note what *response* says of the connection and of the budgets."""
@@ -290,7 +297,7 @@ class Talk:
 
     # --- what happens
 
-    async def _happens(self, what: Input, about: Any) -> None:
+    async def happens(self, what: Input, about: Any) -> None:
         """Go on in the table, and do what stands there."""
         if what is Input.RESULTS:
             told = await self.calls.tell(about)
@@ -300,21 +307,20 @@ class Talk:
         if what is Input.INTERRUPTED:
             self.calls.interrupt()
             await self.speech.cut_playing()
-        self._count_owed(what, about)
+        if what is Input.OVER and self._is_cut:
+            self._is_cut = False  # of the answer that was interrupted: the next one may have been asked for already
+            return
         was, (self.state, doings) = self.state, step(self.state, what)
+        if Do.BEGIN in doings:
+            self._is_cut = False
+        elif what in (Input.INTERRUPTED, Input.LOST):
+            self._is_cut = what is Input.INTERRUPTED
         for do in doings:
             await _DOINGS[do](self, about)
         if what is Input.PIECE and not self.speech.is_deaf:
             await self.speech.show(about)
         if self.state is State.LISTENING and was is not State.LISTENING:
             await self._comes_to_rest()
-
-    def _count_owed(self, what: Input, about: Any) -> None:
-        """Count what was typed while the model had something else to answer; it may answer all of it at once, too."""
-        if what is Input.ASKED and about is not None:
-            self._owed += self.state is not State.LISTENING
-        elif what in (Input.PIECE, Input.CALLS) and self.state is State.LISTENING:
-            self._owed = max(0, self._owed - 1)
 
     async def _comes_to_rest(self) -> None:
         """A turn is over: what was to wait for that."""
@@ -356,8 +362,8 @@ class Talk:
     async def interrupt(self) -> None:
         """Stop the answer that is being given, as the program wants it."""
         connection = self.connection
-        if connection is not None and self.state is State.SPEAKING:
-            self.speech.stop_showing()
+        if connection is not None and self.state in (State.SPEAKING, State.ASKED):
+            self.speech.interrupt()
             self.inbox.post((Input.INTERRUPTED, None))
             with suppress(ModelError):  # it was lost, and `receive` says so
                 async with self.sending.lock:

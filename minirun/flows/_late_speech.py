@@ -29,11 +29,16 @@ def take(transcript: Transcript, event: Event, content: Content) -> None:
     before = (event.live or {}).get("before_seq")
     place = transcript._places.get(before) if isinstance(before, int) else None
     if place is None or event.author != "user":
-        transcript._places[event.seq] = len(transcript._contents)
+        before = len(transcript._contents)
         transcript._take(event, content)
+        transcript._places[event.seq] = max(before, len(transcript._contents) - 1)  # something may stand in before it
         return
     transcript._contents = list(transcript._contents)
-    transcript._contents.insert(place, changed(content, role="user"))
+    late = changed(content, role="user")
+    if place and transcript._contents[place - 1].text == transcript.prompts.earlier:
+        transcript._contents[place - 1] = late  # which stood in for it
+        return
+    transcript._contents.insert(place, late)
     transcript._places = {each: at + (at >= place) for each, at in transcript._places.items()}
 
 

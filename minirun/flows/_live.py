@@ -10,6 +10,8 @@ A live conversation, as a table.
       └── over ── SPEAKING ── calls ────────────────┘          close: CLOSING, from LISTENING; else it is said
           interrupted                                                 again when that is reached
 
+ASKED is SPEAKING when something else was asked meanwhile; it leads back to THINKING.
+
 Both sides speak when they like, so every input may come in every state; what it means there is what stands here. The
 driver (`agents/_live_talk.py`) does what a cell says, from left to right. The model may speak while calls are made, so
 an answer can be there to be kept, or cut, in every state. What is heard of the user is stored before
@@ -31,6 +33,8 @@ class State(Enum):
     THINKING = auto()
     """The model was asked, and has said nothing yet."""
     SPEAKING = auto()
+    ASKED = auto()
+    """The model speaks, and was asked something else meanwhile: it owes another answer."""
     CALLING = auto()
     """Calls are made whose results the model waits for."""
     CLOSING = auto()
@@ -89,7 +93,7 @@ TABLE: Final[dict[State, dict[Input, Cell]]] = {
         Input.CLOSE: (_S.THINKING, ()),
     },
     _S.SPEAKING: {
-        Input.ASKED: (_S.SPEAKING, ()),  # it stands after what was heard of the answer until then
+        Input.ASKED: (_S.ASKED, ()),  # it stands after what was heard of the answer until then
         Input.PIECE: (_S.SPEAKING, ()),
         Input.CALLS: (_S.CALLING, (_D.KEEP_HEARD, _D.KEEP, _D.CALL)),
         Input.RESULTS: (_S.SPEAKING, ()),
@@ -98,6 +102,17 @@ TABLE: Final[dict[State, dict[Input, Cell]]] = {
         Input.OVER: (_S.LISTENING, (_D.KEEP_HEARD, _D.KEEP, _D.TURN)),
         Input.LOST: (_S.LISTENING, (_D.KEEP_HEARD, _D.CUT)),
         Input.CLOSE: (_S.SPEAKING, ()),
+    },
+    _S.ASKED: {
+        Input.ASKED: (_S.ASKED, ()),
+        Input.PIECE: (_S.ASKED, ()),
+        Input.CALLS: (_S.CALLING, (_D.KEEP_HEARD, _D.KEEP, _D.CALL)),
+        Input.RESULTS: (_S.ASKED, ()),
+        Input.DROPPED: (_S.ASKED, ()),
+        Input.INTERRUPTED: (_S.THINKING, (_D.KEEP_HEARD, _D.CUT, _D.TURN)),
+        Input.OVER: (_S.THINKING, (_D.KEEP_HEARD, _D.KEEP, _D.TURN)),
+        Input.LOST: (_S.THINKING, (_D.KEEP_HEARD, _D.CUT)),
+        Input.CLOSE: (_S.ASKED, ()),
     },
     _S.CALLING: {
         Input.ASKED: (_S.CALLING, ()),

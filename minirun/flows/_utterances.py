@@ -56,7 +56,7 @@ class Answer:
         event_id: The id of the event that it will be.
     """
 
-    __slots__ = ("audio_ms", "began_at", "event_id", "item_id", "live", "shown_ms", "spoken", "unread", "written")
+    __slots__ = ("audio_ms", "began_at", "event_id", "item_id", "live", "shown_ms", "spoken", "unread_chars", "written")
 
     def __init__(self, item_id: str, event_id: str) -> None:
         self.item_id = item_id
@@ -67,12 +67,12 @@ class Answer:
         """Pieces of what is said in its sound, with how much sound had come by then."""
         self.written: list[str] = []
         """Pieces of its text."""
-        self.unread = 0
-        """How many of them, of the last ones, the caller was not shown."""
         self.began_at = 0.0
         """When its sound began, by trio's clock."""
         self.audio_ms = 0.0
         """How much sound of it has come."""
+        self.unread_chars = 0
+        """How much of its text the caller was not shown, at its end."""
         self.shown_ms = 0.0
         """How much of that the caller was shown."""
 
@@ -98,11 +98,10 @@ class Answer:
         of the sound that was played, as no server tells when which word is said; and none whose sound had not come by
         then.
         """
-        if self.written:
-            shown = len(self.written) - self.unread
-            return "".join(self.written[:shown]).strip(), "".join(self.written[shown:]).strip()
-        if not self.audio_ms:
-            return "", self.text  # its sound has not come, or was dropped
+        if self.written or not self.audio_ms:
+            text = "".join(self.written or (each for each, _ in self.spoken))
+            seen = len(text) - self.unread_chars
+            return text[:seen].strip(), text[seen:].strip()
         is_ahead = bool(self.spoken) and not self.spoken[0][1]  # of its sound, or after it
         come = [text for text, at_ms in self.spoken if at_ms < played_ms or (at_ms == played_ms and not is_ahead)]
         words = re.findall(r"\S+\s*", self.text)
