@@ -98,8 +98,10 @@ class Answer:
         of the sound that was played, as no server tells when which word is said; and none whose sound had not come by
         then.
         """
-        if self.written or not self.audio_ms:
-            text = "".join(self.written or (each for each, _ in self.spoken))
+        if not (self.written or self.audio_ms):
+            return "", self.text  # its sound has not come, or was dropped
+        if self.written:
+            text = "".join(self.written)
             seen = len(text) - self.unread_chars
             return text[:seen].strip(), text[seen:].strip()
         is_ahead = bool(self.spoken) and not self.spoken[0][1]  # of its sound, or after it
