@@ -78,6 +78,8 @@ class Book:
     run: Run | None = None
     failure: BaseException | None = None
     """What the run has failed with, for the client."""
+    may_lose: bool = False
+    """Whether its process may stand still until its time is over, so that what waits is lost."""
     trouble: Exception | None = None
     """What the store has failed with."""
     left_at: int | None = None
