@@ -88,7 +88,7 @@ class Speech:
         """Store what was heard of the user, unless the server says itself when it is all there, maybe later."""
         connection = self._talk.connection
         if connection is None or not connection.capabilities.finishes_transcripts:
-            is_answered = self._talk.state not in (State.SPEAKING, State.ASKED, State.CALLING)  # as far as anybody can know
+            is_answered = self._talk.state not in (State.SPEAKING, State.ASKED, State.CALLING)  # as far as is known
             for heard in list(self._heard.values()):
                 await self._keep(heard, is_answered=is_answered)
 
