@@ -123,6 +123,7 @@ report({ was_loud: wasLoud, silent_s, lines: log() })
 """
 
 
+@pytest.fixture
 def browser() -> str:
     """The program of a browser; without one the test is skipped, and fails in CI."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -146,8 +147,8 @@ def record_voice(path: Path) -> None:
 
 
 @asynccontextmanager
-async def visited(app: Starlette, page: str, folder: Path) -> AsyncGenerator[None, None]:
-    """A browser looks at *page* of the application, until the block ends."""
+async def visited(app: Starlette, page: str, program: str, folder: Path) -> AsyncGenerator[None, None]:
+    """A browser looks at *page* of the application, until the block ends. It keeps its files in *folder*."""
     record_voice(folder / "voice.wav")
     config: Any = Config()
     config.bind = ["127.0.0.1:0"]
@@ -155,7 +156,7 @@ async def visited(app: Starlette, page: str, folder: Path) -> AsyncGenerator[Non
     async with trio.open_nursery() as nursery:
         [url] = await nursery.start(serve, app, config)
         voice = f"--use-file-for-fake-audio-capture={folder / 'voice.wav'}"
-        command = [browser(), *FLAGS, voice, f"--user-data-dir={folder / 'browser'}", f"{url}{page}"]
+        command = [program, *FLAGS, voice, f"--user-data-dir={folder / 'browser'}", f"{url}{page}"]
         process = await trio.lowlevel.open_process(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
@@ -168,7 +169,7 @@ async def visited(app: Starlette, page: str, folder: Path) -> AsyncGenerator[Non
         nursery.cancel_scope.cancel()
 
 
-async def test_a_page_converses_by_sound_and_interrupts(tmp_path: Path) -> None:
+async def test_a_page_converses_by_sound_and_interrupts(browser: str, tmp_path: Path) -> None:
     """
     What is said into a microphone comes back to the ear, what is written to the eye; who interrupts hears nothing more
     at once, and the session has of that answer what was played.
@@ -188,7 +189,7 @@ async def test_a_page_converses_by_sound_and_interrupts(tmp_path: Path) -> None:
     app = live_echo.application(runner)
     app.router.routes += [Route("/person", person), Route("/report", report, methods=["POST"])]
     with trio.fail_after(BROWSER_S_MAX):
-        async with visited(app, "/person", tmp_path):
+        async with visited(app, "/person", browser, tmp_path):
             found = await told.receive()
             assert "failure" not in found, found["failure"]
     assert not found["was_loud"]

@@ -7,6 +7,7 @@ One test each at least; those of questions, streaming tools and transfers are in
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -558,3 +559,22 @@ async def test_l_go_away_is_followed_between_turns(autojump_clock: MockClock) ->
         log = lines(await stored(runner), connections=True)
     assert client.failure is None
     assert log == ["[start]", "user: hi", "root: one two", "[go_away]", "user: again", "root: three"]
+
+
+ELSEWHERE = {
+    "L3": ("test_live_tools", "test_an_interruption_cancels_calls_that_say_so"),
+    "L4": ("test_live_tools", "test_a_stream_shows_its_items_and_stores_one_response"),
+    "L5": ("test_live_questions", "test_a_call_is_made_once_somebody_has_allowed_it"),
+    "L6": ("test_live_questions", "test_the_result_of_a_long_running_call_comes_later"),
+    "L16": ("test_live_tools", "test_what_is_said_during_a_handover_goes_to_the_new_agent"),
+    "L28": ("test_live_endings", "test_a_store_may_fail_at_each_append"),
+}
+"""Weaknesses that tests of other files show to be none, by their numbers."""
+
+
+def test_every_weakness_has_a_test() -> None:
+    """Each of L1 to L28 is named by a test of this file, or of another one that has it."""
+    own = {name.split("_")[1].upper() for name in globals() if name.startswith("test_l")}
+    assert {f"L{number}" for number in range(1, 29)} <= own | set(ELSEWHERE)
+    for module, name in ELSEWHERE.values():
+        assert callable(getattr(import_module(f".{module}", __package__), name))

@@ -39,8 +39,8 @@ from minirun.mcp_server import BearerTokens, McpAgentServer, McpAsgiApp
 from minirun.memory import MemoryEntry
 from minirun.models import ContextCacheConfig, LlmResponse, RecordedLlm, ScriptedLlm
 from minirun.models.anthropic import Claude
-from minirun.models.gemini import Gemini
-from minirun.models.openai import OpenAIChat, OpenAIResponses
+from minirun.models.gemini import Gemini, GeminiLive
+from minirun.models.openai import OpenAIChat, OpenAIRealtime, OpenAIResponses
 from minirun.plugins import (
     ContextFilterPlugin,
     DebugLoggingPlugin,
@@ -131,6 +131,8 @@ MAKERS: dict[str, Callable[..., object]] = {
     "Claude": partial(Claude, "claude", api_key="k"),
     "Gemini": partial(Gemini, "gemini-3-pro", api_key="k"),
     "OpenAIChat": partial(OpenAIChat, "gpt", api_key="k"),
+    "OpenAIRealtime": partial(OpenAIRealtime, "gpt-realtime", api_key="k"),
+    "GeminiLive": partial(GeminiLive, "gemini-live", api_key="k"),
     "OpenAIResponses": partial(OpenAIResponses, "gpt", api_key="k"),
     "ContextFilterPlugin": ContextFilterPlugin,
     "DebugLoggingPlugin": lambda **given: DebugLoggingPlugin(Path("nowhere"), **given),

@@ -23,9 +23,13 @@ Item: TypeAlias = LlmResponse | tuple[Input, Any]
 _OF_CONNECTION = (Input.LOST, Input.INTERRUPTED)
 
 
+# How much that is no sound may wait, or is sound in tiny pieces: several answers of texts, a word a piece.
+_ITEMS_MAX = 1000
+
+
 class Inbox:
     """
-    A queue of one reader that holds back who brings sound, and nobody else.
+    A queue of one reader that holds back who brings sound, and what else the server says if that is very much.
 
     So the server is held back, too, as the connection is not read meanwhile. But an interruption that has come does not
     wait behind sound that nobody is to hear any more: that is dropped.
@@ -55,7 +59,7 @@ class Inbox:
         """Add what the server says; wait while too much sound is there. A checkpoint of cancellation."""
         await trio.lowlevel.checkpoint_if_cancelled()
         length = self._length_of(response)
-        while length and self._audio_ms and self._audio_ms + length > self._ahead_ms:
+        while self._is_full(length):
             await self._bringers.park()
         if response.interrupted:
             self._drop_audio()
@@ -71,10 +75,9 @@ class Inbox:
         while not self._items:
             await self._readers.park()
         item, length = self._items.popleft()
-        if length:
-            self._audio_ms -= length
-            if self._bringers:
-                self._bringers.unpark_all()
+        self._audio_ms -= length
+        if self._bringers:
+            self._bringers.unpark_all()
         return item
 
     @property
@@ -82,8 +85,16 @@ class Inbox:
         """Whether something waits to be taken."""
         return bool(self._items)
 
+    def _is_full(self, length: float) -> bool:
+        too_long = length and self._audio_ms and self._audio_ms + length > self._ahead_ms
+        return bool(too_long) or len(self._items) >= _ITEMS_MAX
+
     def drop_responses(self) -> list[LlmResponse]:
-        """Take out what a connection that is gone has said, and return it; what has happened here stays."""
+        """
+        Take out what a connection that is gone has said, and return it; what concerns it is forgotten, too.
+
+        What else has happened here stays.
+        """
         dropped = [item for item, *_ in self._items if isinstance(item, LlmResponse)]
         self._items = deque(
             each for each in self._items if isinstance(each[0], tuple) and each[0][0] not in _OF_CONNECTION

@@ -88,9 +88,9 @@ class Speech:
         """Store what was heard of the user, unless the server says itself when it is all there, maybe later."""
         connection = self._talk.connection
         if connection is None or not connection.capabilities.finishes_transcripts:
-            is_answered = self._talk.state not in (State.SPEAKING, State.ASKED, State.CALLING)  # as far as is known
+            speaks = self._talk.state in (State.SPEAKING, State.ASKED, State.CALLING)
             for heard in list(self._heard.values()):
-                await self._keep(heard, is_answered=is_answered)
+                await self._keep(heard, is_answered=not speaks)  # as far as anybody can know
 
     async def _keep(self, heard: Heard, *, is_answered: bool = False, closing: bool = False) -> None:
         if not heard.text:

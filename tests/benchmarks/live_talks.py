@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -100,8 +100,8 @@ async def floor_talk(pieces: int, number: int) -> None:
     to_line, of_microphone = trio.open_memory_channel[bytes](WAITING_MAX)
 
     async def reader() -> None:
-        async with to_caller:
-            async for response in line.receive():
+        async with to_caller, aclosing(line.receive()) as responses:
+            async for response in responses:
                 await to_caller.send(response)
                 if response.turn_complete:
                     break
