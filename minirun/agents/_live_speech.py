@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Speech"]
 
+# How long a caller that hears of an interruption may take to say what was played.
+_TELLING_S = 2.0
+
 
 class Speech:
     """See the module; for one agent."""
@@ -162,6 +165,8 @@ class Speech:
         """Show a piece of the answer."""
         if self._answer is not None and self._answer.is_other(response.item_id):
             await self.keep_answer(None)  # the model says something else, while it waits for results
+        if self._answer is None and self._talk.state is State.CALLING:
+            await self._talk.begin_answer()  # beside the calls, where the table has no answer that begins
         answer = self._answer or self._begin(response.item_id)
         self._is_ending = False
         content, spoken = response.content, response.output_transcription
@@ -271,9 +276,15 @@ class Speech:
             )
 
     async def _ask_what_was_played(self, answer: Answer, event_id: str, known_ms: float) -> float:
-        """Show that an answer is interrupted; return how much of it was played, as the caller says, or *known_ms*."""
+        """
+        Show that an answer is interrupted; return how much of it was played, as the caller says, or *known_ms*.
+
+        A caller that does not ask for the next event is waited for, but not for long: it may be sending, and wait for
+        this.
+        """
         await self._talk.emit(Event(id=event_id, partial=True, interrupted=True, live=answer.live))
-        await self._talk.context._invocation.committer.delivered()
+        with trio.move_on_after(_TELLING_S):
+            await self._talk.context._invocation.committer.delivered()
         return self._talk.line.played.pop(answer.item_id, known_ms)
 
     async def _truncate(self, answer: Answer, played_ms: float) -> None:

@@ -317,6 +317,9 @@ class Talk:
             self._is_cut = what is Input.INTERRUPTED
         for do in doings:
             await _DOINGS[do](self, about)
+            if do is Do.KEEP_HEARD and what is Input.CALLS and self.speech.is_deaf:
+                self.state = State.LISTENING  # a hook has answered what was heard: nothing comes of the model's calls
+                break
         if what is Input.PIECE and not self.speech.is_deaf:
             await self.speech.show(about)
         if self.state is State.LISTENING and was is not State.LISTENING:
