@@ -58,6 +58,8 @@ class Line:
         self.talk: Talk | None = None
         """Which agent speaks on the model's side."""
         self.is_closing = False
+        self.is_speaking = False
+        """Whether the client has said that the user speaks, and not yet that this is over."""
         self.closes_at = float("inf")
         """When the answer and its calls are cut off, once the line is closing, by trio's clock."""
         self.connected = trio.Event()

@@ -96,12 +96,10 @@ class Speech:
                 await self._keep(heard, is_answered=not speaks)  # as far as anybody can know
 
     async def _keep(self, heard: Heard, *, is_answered: bool = False, closing: bool = False) -> None:
-        self._heard.pop(heard.item_id, None)
         if not heard.text:
+            self._heard.pop(heard.item_id, None)
             return
-        recording = self._recorded.pop(heard.item_id, None)
-        if self._recorded.get(None) is recording:
-            self._recorded.pop(None, None)
+        recording = self._recorded.get(heard.item_id)
         live: dict[str, Any] = {} if heard.item_id is None else {"item_id": heard.item_id}
         if heard.answers in self._places:
             live["before_seq"] = self._places[heard.answers]
@@ -114,6 +112,10 @@ class Speech:
             live=live,
         )
         stored = await self._talk.emit(event, closing=closing)
+        self._heard.pop(heard.item_id, None)  # not before: who leaves meanwhile has said it (`keep_rest`)
+        self._recorded.pop(heard.item_id, None)
+        if self._recorded.get(None) is recording:
+            self._recorded.pop(None, None)
         assert stored.content is not None
         if closing or not await self.is_blocked(stored.content):
             return
@@ -161,6 +163,8 @@ class Speech:
 
     async def show(self, response: LlmResponse) -> None:
         """Show a piece of the answer."""
+        if self._answer is not None and self._answer.is_other(response.item_id):
+            await self.keep_answer(None)  # the model says something else, while it waits for results
         if self._answer is None and self._talk.state is State.CALLING:
             await self._talk.begin_answer()  # beside the calls, where the table has no answer that begins
         answer = self._answer or self._begin(response.item_id)
@@ -204,12 +208,14 @@ class Speech:
 
     async def keep_answer(self, response: LlmResponse | None) -> None:
         """Store the answer, which has come to its end."""
-        answer, self._answer = self._answer, None
+        answer = self._answer
         if answer is None or answer.is_empty:
+            self._answer = None
             return
         over = response is not None and bool(response.turn_complete)
         event = self._event(answer, answer.text, turn_complete=over or None)
         stored = await self._store(await self._with_recording(event))
+        self._answer = None  # not before it is stored: who leaves meanwhile was shown it (`keep_rest`)
         if answer.audio_ms and not self._knows_playback:
             self._playing = answer, stored.seq or 0
 
@@ -220,13 +226,14 @@ class Speech:
 
     async def cut_answer(self) -> None:
         """Show that the answer is cut off, let the caller say what was played of it, and store that."""
-        answer, self._answer = self._answer, None
+        answer = self._answer
         if answer is None:
             return
         self._take_back(answer, lambda event: True)
         self._cut = answer.item_id
         played = await self._ask_what_was_played(answer, answer.event_id, answer.shown_ms)
         await self._store(await self._with_recording(self._cut_event(answer, played)))
+        self._answer = None
         await self._truncate(answer, played)
 
     def forget_unread(self) -> None:
@@ -296,14 +303,13 @@ class Speech:
 
     def _event(self, answer: Answer, text: str, **flags: Any) -> Event:
         spoken = Transcription(text=text, finished=True) if answer.spoken or answer.audio_ms else None
-        usage, self.usage = self.usage, None
         live = {"item_id": answer.item_id, **self.dropped()}
         content = said("model", text)
         return Event(
             id=answer.event_id,
             content=content,
             output_transcription=spoken,
-            usage_metadata=usage,
+            usage_metadata=self.usage,
             live=live,
             **flags,
         )
@@ -316,6 +322,7 @@ class Speech:
 
             event = await after_model(talk, hooks, event)
         stored = await talk.emit(event)
+        self.usage = None
         self.note_place(stored)
         return stored
 
@@ -345,8 +352,11 @@ class Speech:
         return recording
 
     async def _with_recording(self, event: Event) -> Event:
-        recording, self._recording = self._recording, None
-        return event if recording is None else changed(event, actions=await recording.finish())
+        if self._recording is None:
+            return event
+        event = changed(event, actions=await self._recording.finish())
+        self._recording = None
+        return event
 
     # --- other events
 
