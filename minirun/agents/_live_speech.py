@@ -40,6 +40,7 @@ class Speech:
         self._places: dict[int, int] = {}  # of answers in the log, by their number
         self._playing: tuple[Answer, int] | None = None  # an answer that is over and stored, and where
         self._cut: str | None = None  # the item that was cut off last
+        self._over: str | None = None  # the one that is over
         self._recorded: dict[str | None, Recording] = {}  # utterances of the user, by item; None: what comes next
         self._recording: Recording | None = None  # of the answer
         self.is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
@@ -134,7 +135,8 @@ class Speech:
     def is_wanted(self, what: Input, response: LlmResponse) -> bool:
         """Whether *what* concerns anybody: pieces of an answer that was cut off may still be on their way."""
         if what is Input.PIECE:
-            return not (self.is_deaf or (response.item_id is not None and response.item_id == self._cut))
+            item_id = response.item_id
+            return not (self.is_deaf or (item_id is not None and item_id in (self._cut, self._over)))
         if what not in (Input.INTERRUPTED, Input.OVER):
             return True
         is_known = self._is_interrupted or (self._is_ending and what is Input.OVER)
@@ -143,7 +145,7 @@ class Speech:
 
     def begins(self) -> None:
         """Take note of a new connection: what was cut off before does not come over it."""
-        self.is_deaf, self._cut = False, None
+        self.is_deaf, self._cut, self._over = False, None, None
         self._is_interrupted = self._is_ending = False
 
     def interrupt(self) -> None:
@@ -197,12 +199,25 @@ class Speech:
         self._begun += 1
         return answer
 
+    @property
+    def is_speaking(self) -> bool:
+        """Whether an answer is being given."""
+        return self._answer is not None
+
+    @property
+    def plays_until(self) -> float:
+        """When the sound that has come has been played, if that began when it came, by trio's clock."""
+        answer = self._answer or (self._playing and self._playing[0])
+        return 0.0 if answer is None else answer.began_at + answer.audio_ms / 1000
+
     async def keep_answer(self, response: LlmResponse | None) -> None:
         """Store the answer, which has come to its end."""
         answer, self._answer = self._answer, None
         if answer is None or answer.is_empty:
             return
         over = response is not None and bool(response.turn_complete)
+        if over:
+            self._over = answer.item_id
         event = self._event(answer, answer.text, turn_complete=over or None)
         stored = await self._store(await self._with_recording(event))
         if answer.audio_ms and not self._knows_playback:
