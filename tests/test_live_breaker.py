@@ -10,9 +10,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import RunConfig
+from minirun import InMemorySessionService, LlmAgent, RunConfig, Runner
 from minirun.agents import LiveRequest
-from minirun.errors import IdleTimeoutError, InvalidMessageError, ModelConnectionError, ModelError, ModelRequestError
+from minirun.artifacts import InMemoryArtifactService
+from minirun.errors import (
+    IdleTimeoutError,
+    InvalidMessageError,
+    ModelConnectionError,
+    ModelError,
+    ModelRequestError,
+    StorageError,
+)
 from minirun.models import BaseLlm, BaseLlmConnection, LlmRequest, LlmResponse
 from minirun.models._live import Realtime
 from minirun.testing import ScriptedLive, call, drop, handle, pause, say
@@ -378,3 +386,49 @@ def test_an_answer_to_a_question_comes_alone() -> None:
     for also in ({"partial": True}, {"state_delta": {"a": 1}}):
         with pytest.raises(InvalidMessageError):
             LiveRequest(content=Content(role="user", parts=[response]), **also)
+
+
+# --- what is recorded -------------------------------------------------------------------------------------------------
+
+
+class NeverSaves(InMemoryArtifactService):
+    """A store of artifacts that hangs."""
+
+    async def save_artifact_stream(self, **named: Any) -> int:
+        """Hang."""
+        await trio.sleep_forever()
+        return 0
+
+
+class CannotSave(InMemoryArtifactService):
+    """A store of artifacts that fails."""
+
+    async def save_artifact_stream(self, **named: Any) -> int:
+        """Fail."""
+        raise StorageError("the disk is full")
+
+
+@both
+@pytest.mark.parametrize("artifacts", [NeverSaves, CannotSave])
+async def test_leaving_waits_for_no_recording_that_cannot_be_saved(
+    artifacts: type[InMemoryArtifactService], dialect: DialectName, autojump_clock: MockClock
+) -> None:
+    """Whether the store of artifacts hangs or fails: the run can be left, and what was said is stored without sound."""
+    model = ScriptedLive([[say("one two three"), pause(60)]], dialect=dialect)
+    agent = LlmAgent(name="root", model=model)
+    async with Runner(
+        agent=agent, app_name="app", session_service=InMemorySessionService(), artifact_service=artifacts(),
+        auto_create_session=True,
+    ) as runner:  # fmt: skip
+        with trio.fail_after(100):
+            async with runner.run_live(user_id="u", session_id="s", run_config=RunConfig(save_live_blob=True)) as live:
+                await live.send_text("hi")
+                sounds = 0
+                async for event in live:
+                    sounds += is_sound(event)
+                    if sounds == 2:
+                        break
+        log = await stored(runner)
+    assert lines(log)[0] == "user: hi"
+    assert lines(log)[1].startswith("root: one")
+    assert not log[-1].actions.artifact_delta

@@ -80,16 +80,27 @@ class Inbox:
             self._bringers.unpark_all()
         return item
 
+    @property
+    def has_items(self) -> bool:
+        """Whether something waits to be taken."""
+        return bool(self._items)
+
     def _is_full(self, length: float) -> bool:
         too_long = length and self._audio_ms and self._audio_ms + length > self._ahead_ms
         return bool(too_long) or len(self._items) >= _ITEMS_MAX
 
-    def drop_responses(self) -> None:
-        """Forget what a connection that is gone has said, and what concerns it; what else has happened here stays."""
+    def drop_responses(self) -> list[LlmResponse]:
+        """
+        Take out what a connection that is gone has said, and return it; what concerns it is forgotten, too.
+
+        What else has happened here stays.
+        """
+        dropped = [item for item, *_ in self._items if isinstance(item, LlmResponse)]
         self._items = deque(
             each for each in self._items if isinstance(each[0], tuple) and each[0][0] not in _OF_CONNECTION
         )
         self._audio_ms = 0.0
+        return dropped
 
     def _drop_audio(self) -> None:
         self._items = deque(

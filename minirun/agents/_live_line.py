@@ -63,6 +63,8 @@ class Line:
         self.talk: Talk | None = None
         """Which agent speaks on the model's side."""
         self.is_closing = False
+        self.is_speaking = False
+        """Whether the client has said that the user speaks, and not yet that this is over."""
         self.closes_at = float("inf")
         """When the answer and its calls are cut off, once the line is closing, by trio's clock."""
         self.connected = trio.Event()
@@ -209,6 +211,11 @@ class Line:
         calling = self.unanswered.get(answer.id or "")
         if calling is not None and self.talk is calling.by.talk:
             await calling.by.tell_item(calling, answer)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a connection over which the caller's words go out."""
+        return self.talk is not None and self.talk.connection is not None
 
     # --- limits
 

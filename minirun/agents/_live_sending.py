@@ -45,6 +45,7 @@ class Sending:
         self.side = LiveSide(0)
         """The present session of the model's side."""
         self._pending: list[_Sent] = []  # what may not be part of the server's session yet
+        self._gone: set[str] = set()  # what has gone over the present connection
         self._is_told = False  # whether the server tells what is
         self._is_resumed = False  # whether the connection goes on with the session of the one before
         self._may_send = trio.Event()
@@ -55,6 +56,7 @@ class Sending:
     def begins(self, *, is_resumed: bool) -> None:
         """Take note of a new connection; unless a session *is_resumed*, the model is told everything as history."""
         self._is_resumed = is_resumed
+        self._gone.clear()
         if not is_resumed:
             self._pending.clear()
             self.side = LiveSide(self._talk.context._invocation.live.revision)
@@ -69,7 +71,7 @@ class Sending:
     def is_answered(self) -> None:
         """Note that an answer begins: where the server does not tell, it has what was sent before."""
         if not self._is_told:
-            self._pending.clear()
+            self._pending = [each for each in self._pending if each.id not in self._gone]
 
     def hold(self) -> None:
         """Send nothing of the caller's until `go_on`: somebody else may take over."""
@@ -87,6 +89,9 @@ class Sending:
         line = self._talk.line
         try:
             await self._send_again(connection)
+            if line.is_speaking:  # another connection was told
+                async with self.lock:
+                    await connection.send_realtime(ActivityStart())
             while True:
                 if line.unsent is None:
                     line.unsent = await line.queue.take()
@@ -130,6 +135,7 @@ class Sending:
                 await connection.send_realtime(signal)
             if isinstance(signal, ActivityStart | ActivityEnd):
                 self._talk.line.is_active()
+                self._talk.line.is_speaking = isinstance(signal, ActivityStart)
             if isinstance(signal, ActivityEnd):
                 self._talk.inbox.post((Input.ASKED, None))
 
@@ -174,19 +180,22 @@ class Sending:
             event = await apply_on_user_message(InvocationContext.root(invocation), event)
         return await invocation.emitter.emit(context, event, closing=True)
 
-    async def _deliver(self, connection: BaseLlmConnection, sent: _Sent) -> None:
+    async def _deliver(self, connection: BaseLlmConnection, sent: _Sent, *, asks: bool = True) -> None:
+        """Send it, unless the server has it, or another task has sent it over this connection."""
         async with self.lock:
+            if connection is not self._talk.connection or sent.id in self._gone or sent not in self._pending:
+                return
+            if sent.turn_complete and asks:  # before it is sent: the answer is there sooner than this goes on
+                self._talk.inbox.post((Input.ASKED, None))
             await connection.send_content(sent.content, turn_complete=sent.turn_complete, id=sent.id)
-        if sent.turn_complete:
-            self._talk.inbox.post((Input.ASKED, None))
+            self._gone.add(sent.id)
 
     async def deliver_results(self, content: Content, content_id: str) -> None:
         """Send responses to calls; over a connection that is lost meanwhile they go again."""
         sent = _Sent(content_id, content, turn_complete=True)
         self._pending.append(sent)
         if self._talk.connection is not None:
-            async with self.lock:
-                await self._talk.connection.send_content(content, turn_complete=True, id=content_id)
+            await self._deliver(self._talk.connection, sent, asks=False)
 
     async def take_messages(self) -> None:
         """Pass on what others have sent into the run (`Runner.send`)."""

@@ -21,12 +21,15 @@ from ..flows._utterances import Answer, Heard, audio_ms, rate_of, said
 from ..models import LlmResponse
 from ..runtime._committer import Committer
 from ..types import Blob, Content, Part, Transcription, UsageMetadata
-from ._live_recording import Recording, finished
+from ._live_recording import Recording, finished, rest_of
 
 if TYPE_CHECKING:
     from ._live_talk import Talk
 
 __all__ = ["Speech"]
+
+# How long a caller that hears of an interruption may take to say what was played.
+_TELLING_S = 2.0
 
 
 class Speech:
@@ -43,6 +46,7 @@ class Speech:
         self._over: str | None = None  # the one that is over
         self._recorded: dict[str | None, Recording] = {}  # utterances of the user, by item; None: what comes next
         self._recording: Recording | None = None  # of the answer
+        self._recordings: list[Recording] = []  # that may not be saved yet
         self.is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
         self._is_interrupted = False  # by the program, and the server has not said so yet
         self._is_ending = False  # whether the server has said that it is interrupted, and not yet that it is over
@@ -94,12 +98,10 @@ class Speech:
                 await self._keep(heard, is_answered=not speaks)  # as far as anybody can know
 
     async def _keep(self, heard: Heard, *, is_answered: bool = False, closing: bool = False) -> None:
-        self._heard.pop(heard.item_id, None)
         if not heard.text:
+            self._heard.pop(heard.item_id, None)
             return
-        recording = self._recorded.pop(heard.item_id, None)
-        if self._recorded.get(None) is recording:
-            self._recorded.pop(None, None)
+        recording = self._recorded.get(heard.item_id)
         live: dict[str, Any] = {} if heard.item_id is None else {"item_id": heard.item_id}
         if heard.answers in self._places:
             live["before_seq"] = self._places[heard.answers]
@@ -107,11 +109,15 @@ class Speech:
             id=self._next_id("heard") if recording is None else recording.event_id,
             author="user",
             content=said("user", heard.text),
-            actions=await finished(recording),
+            actions=await (rest_of if closing else finished)(recording),
             input_transcription=Transcription(text=heard.text, finished=True),
             live=live,
         )
         stored = await self._talk.emit(event, closing=closing)
+        self._heard.pop(heard.item_id, None)  # not before: who leaves meanwhile has said it (`keep_rest`)
+        self._recorded.pop(heard.item_id, None)
+        if self._recorded.get(None) is recording:
+            self._recorded.pop(None, None)
         assert stored.content is not None
         if closing or not await self.is_blocked(stored.content):
             return
@@ -160,6 +166,10 @@ class Speech:
 
     async def show(self, response: LlmResponse) -> None:
         """Show a piece of the answer."""
+        if self._answer is not None and self._answer.is_other(response.item_id):
+            await self.keep_answer(None)  # the model says something else, while it waits for results
+        if self._answer is None and self._talk.state is State.CALLING:
+            await self._talk.begin_answer()  # beside the calls, where the table has no answer that begins
         answer = self._answer or self._begin(response.item_id)
         self._is_ending = False
         content, spoken = response.content, response.output_transcription
@@ -212,14 +222,16 @@ class Speech:
 
     async def keep_answer(self, response: LlmResponse | None) -> None:
         """Store the answer, which has come to its end."""
-        answer, self._answer = self._answer, None
+        answer = self._answer
         if answer is None or answer.is_empty:
+            self._answer = None
             return
         over = response is not None and bool(response.turn_complete)
         if over:
             self._over = answer.item_id
         event = self._event(answer, answer.text, turn_complete=over or None)
         stored = await self._store(await self._with_recording(event))
+        self._answer = None  # not before it is stored: who leaves meanwhile was shown it (`keep_rest`)
         if answer.audio_ms and not self._knows_playback:
             self._playing = answer, stored.seq or 0
 
@@ -230,13 +242,14 @@ class Speech:
 
     async def cut_answer(self) -> None:
         """Show that the answer is cut off, let the caller say what was played of it, and store that."""
-        answer, self._answer = self._answer, None
+        answer = self._answer
         if answer is None:
             return
         self._take_back(answer, lambda event: True)
         self._cut = answer.item_id
         played = await self._ask_what_was_played(answer, answer.event_id, answer.shown_ms)
         await self._store(await self._with_recording(self._cut_event(answer, played)))
+        self._answer = None
         await self._truncate(answer, played)
 
     def forget_unread(self) -> None:
@@ -279,9 +292,15 @@ class Speech:
             )
 
     async def _ask_what_was_played(self, answer: Answer, event_id: str, known_ms: float) -> float:
-        """Show that an answer is interrupted; return how much of it was played, as the caller says, or *known_ms*."""
+        """
+        Show that an answer is interrupted; return how much of it was played, as the caller says, or *known_ms*.
+
+        A caller that does not ask for the next event is waited for, but not for long: it may be sending, and wait for
+        this.
+        """
         await self._talk.emit(Event(id=event_id, partial=True, interrupted=True, live=answer.live))
-        await self._talk.context._invocation.committer.delivered()
+        with trio.move_on_after(_TELLING_S):
+            await self._talk.context._invocation.committer.delivered()
         return self._talk.line.played.pop(answer.item_id, known_ms)
 
     async def _truncate(self, answer: Answer, played_ms: float) -> None:
@@ -300,14 +319,13 @@ class Speech:
 
     def _event(self, answer: Answer, text: str, **flags: Any) -> Event:
         spoken = Transcription(text=text, finished=True) if answer.spoken or answer.audio_ms else None
-        usage, self.usage = self.usage, None
         live = {"item_id": answer.item_id, **self.dropped()}
         content = said("model", text)
         return Event(
             id=answer.event_id,
             content=content,
             output_transcription=spoken,
-            usage_metadata=usage,
+            usage_metadata=self.usage,
             live=live,
             **flags,
         )
@@ -320,6 +338,7 @@ class Speech:
 
             event = await after_model(talk, hooks, event)
         stored = await talk.emit(event)
+        self.usage = None
         self.note_place(stored)
         return stored
 
@@ -346,11 +365,15 @@ class Speech:
     def _record(self, event_id: str, rate: int) -> Recording:
         recording = Recording(self._talk.context._invocation.artifacts, event_id, rate)
         self._talk.line.start(recording.run)
+        self._recordings = [*(each for each in self._recordings if not each.is_done), recording]
         return recording
 
     async def _with_recording(self, event: Event) -> Event:
-        recording, self._recording = self._recording, None
-        return event if recording is None else changed(event, actions=await recording.finish())
+        if self._recording is None:
+            return event
+        event = changed(event, actions=await self._recording.finish())
+        self._recording = None
+        return event
 
     # --- other events
 
@@ -382,6 +405,8 @@ class Speech:
 
     async def keep_rest(self) -> None:
         """Store what is unfinished: nobody says anything more. It waits for no caller."""
+        for each in self._recordings:
+            each.hurry(self._talk.context._invocation.program.cleanup_timeout_s)
         try:
             for heard in list(self._heard.values()):
                 await self._keep(heard, closing=True)
@@ -393,7 +418,9 @@ class Speech:
             if answer is not None and not answer.is_empty:
                 self._take_back(answer, lambda event: True)
                 event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, answer.shown_ms))
-                await self._talk.emit(await self._with_recording(event), closing=True)
+                recording, self._recording = self._recording, None
+                event = event if recording is None else changed(event, actions=await rest_of(recording))
+                await self._talk.emit(event, closing=True)
         except MinirunError:  # the store fails: the end of the run reports it
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:

@@ -25,7 +25,7 @@ from .._window import Extended
 from ..errors import ModelConnectionError, ModelError, ModelRequestError
 from ..events import Event
 from ..flows._live import Do, Input, State, step
-from ..models import BaseLlmConnection, LlmRequest, LlmResponse
+from ..models import BaseLlmConnection, LiveResumption, LlmRequest, LlmResponse
 from ..runtime import InvocationContext
 from ..types import FunctionDeclaration
 from ._live_calls import Calls
@@ -88,6 +88,7 @@ class Talk:
         self._short = 0  # how many connections, one after the other, have lasted for hardly any time
         self._errors = 0  # that the server has told of, one after the other
         self._showing = 0  # how many events a caller has to make room for
+        self._waits_until = float("inf")  # for what may still come, once the line is closing, while nobody speaks
 
     @property
     def is_busy(self) -> bool:
@@ -145,7 +146,9 @@ class Talk:
                 self.handle = None  # it does not lead back: a new session is told the history
             else:
                 await self._get_over(error, is_of_use)
-        self.inbox.drop_responses()
+        for response in self.inbox.drop_responses():
+            if response.input_transcription is not None:  # of what it has said this stays: the user has said it
+                await self.speech.hear(response)
         await self.happens(Input.LOST, None)
         self.line.queue.drop_audio_older(self.line.settings.resume_audio_s_max)
         if self.line.is_closing and self._is_at_rest:
@@ -228,6 +231,8 @@ class Talk:
         try:
             async with aclosing(connection.receive()) as responses:
                 async for response in responses:
+                    if response.resumption is not None:  # at once: what was said before may wait for the caller
+                        self._note_resumption(response.resumption)
                     if response.interrupted:
                         self.speech.forget_unread()
                     await self.inbox.bring(response)
@@ -242,9 +247,11 @@ class Talk:
             if self._is_to_leave():
                 return False
             item: Item | None = None
+            if not self._is_at_rest:
+                self._waits_until = float("inf")
             deadline = self.line.closes_at
-            if self._is_at_rest:
-                deadline = min(deadline, self._leaves_at, trio.current_time() + _MESSAGE_LOOK_S)
+            if self._is_at_rest and not self.inbox.has_items:  # what has come is taken, however late it is
+                deadline = min(deadline, self._leaves_at, self._waits_until, trio.current_time() + _MESSAGE_LOOK_S)
             if deadline == float("inf"):
                 item = await self.inbox.take()
             else:
@@ -254,6 +261,8 @@ class Talk:
                 if trio.current_time() >= self.line.closes_at:
                     await self.happens(Input.LOST, None)  # of what is not finished by now
                     self.finish()
+                elif trio.current_time() >= self._waits_until:
+                    await self.happens(Input.CLOSE, None)
                 elif self.context._invocation.live.has_messages:
                     await self.sending.take_messages()
             elif isinstance(item, LlmResponse):
@@ -266,14 +275,14 @@ class Talk:
                 return True
             else:
                 raise item[1]
-            if self.line.is_closing and self._is_at_rest:
+            if self.line.is_closing and self._is_at_rest and not self.inbox.has_items:
                 await self._close()
         return False
 
     async def _close(self) -> None:
         """End the conversation, which is at rest; of what the user has said last the text may still come."""
         if self.speech.awaits_text:
-            self.line.closes_at = min(self.line.closes_at, trio.current_time() + _TEXT_WAIT_S)
+            self._waits_until = min(self._waits_until, trio.current_time() + _TEXT_WAIT_S)
         else:
             await self.happens(Input.CLOSE, None)
 
@@ -307,12 +316,6 @@ class Talk:
 
     def _note(self, response: LlmResponse) -> None:
         """Note what *response* says of the connection and of the budgets."""
-        resumption = response.resumption
-        if resumption is not None:
-            if resumption.resumable and resumption.handle is not None:
-                self.handle = resumption.handle
-            if resumption.last_taken_up is not None:
-                self.sending.is_taken_up(resumption.last_taken_up)
         if response.go_away_s is not None:
             self._reason = "go_away"
             self._leaves_at = min(self._leaves_at, trio.current_time())
@@ -322,6 +325,12 @@ class Talk:
         if response.content is not None or response.input_transcription is not None or response.turn_complete:
             self._has_progress = True
             self.line.is_active()
+
+    def _note_resumption(self, resumption: LiveResumption) -> None:
+        if resumption.resumable and resumption.handle is not None:
+            self.handle = resumption.handle
+        if resumption.last_taken_up is not None:
+            self.sending.is_taken_up(resumption.last_taken_up)
 
     # --- what happens
 
@@ -345,6 +354,9 @@ class Talk:
             self._is_cut = what is Input.INTERRUPTED
         for do in doings:
             await _DOINGS[do](self, about)
+            if do is Do.KEEP_HEARD and what is Input.CALLS and self.speech.is_deaf:
+                self.state = State.LISTENING  # a hook has answered what was heard: nothing comes of the model's calls
+                break
         if what is Input.PIECE and not self.speech.is_deaf:
             await self.speech.show(about)
         if self.state is State.LISTENING and was is not State.LISTENING:
@@ -375,7 +387,8 @@ class Talk:
             self.context._invocation.budgets.spend_llm_call()
         except Exception:
             if self.connection is not None:
-                await self.connection.cancel()
+                with suppress(ModelError):  # what has gone wrong first is worth more
+                    await self.connection.cancel()
             raise
         self.sending.is_answered()
         self._errors = 0
@@ -388,11 +401,13 @@ class Talk:
 
     async def interrupt(self) -> None:
         """Stop the answer that is being given, as the program wants it."""
-        if self.connection is not None and self.speech.is_speaking:
+        connection = self.connection
+        if connection is not None and self.speech.is_speaking:
             self.speech.interrupt()
             self.inbox.post((Input.INTERRUPTED, None))
-            async with self.sending.lock:
-                await self.connection.cancel()
+            with suppress(ModelError):  # it was lost, and `receive` says so
+                async with self.sending.lock:
+                    await connection.cancel()
 
     async def emit(self, event: Event, *, closing: bool = False) -> Event:
         """Store *event* as one of this agent's, or show it."""

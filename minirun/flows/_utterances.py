@@ -81,6 +81,10 @@ class Answer:
         """All of it that has come."""
         return ("".join(self.written) or "".join(text for text, _ in self.spoken)).strip()
 
+    def is_other(self, item_id: str | None) -> bool:
+        """Whether what the server calls so is another answer."""
+        return item_id is not None and self.item_id not in (item_id, self.event_id)
+
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it to store."""
@@ -90,11 +94,14 @@ class Answer:
         """
         Part its text into what was heard of it, and what was not, if so many milliseconds of its sound were played.
 
-        Text without sound was seen. Of what was said in sound as many words were heard as the share of the sound that
-        was played, as no server tells when which word is said; and none whose sound had not come by then.
+        Text without sound was seen where it was shown. Of what was said in sound as many words were heard as the share
+        of the sound that was played, as no server tells when which word is said; and none whose sound had not come by
+        then.
         """
-        if self.written or not self.audio_ms:
-            text = "".join(self.written or (each for each, _ in self.spoken))
+        if not (self.written or self.audio_ms):
+            return "", self.text  # its sound has not come, or was dropped
+        if self.written:
+            text = "".join(self.written)
             seen = len(text) - self.unread_chars
             return text[:seen].strip(), text[seen:].strip()
         is_ahead = bool(self.spoken) and not self.spoken[0][1]  # of its sound, or after it

@@ -7,8 +7,8 @@ sends it in (`LiveRun.send_text`, `Runner.send`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -38,6 +38,10 @@ __all__ = ["LiveRun", "LiveScope", "live_scope"]
 
 _LINE = "line of the run"  # in the memo of its invocation
 _FINISH_TURN_S = 30.0
+_LOOK_S = 1.0
+_PLAYED_MAX = 100  # how many reports are kept, of answers that may still be cut off
+
+T = TypeVar("T")
 
 
 class LiveRun(Run):
@@ -45,10 +49,18 @@ class LiveRun(Run):
     A live run in progress: iterate over it for its events, and send meanwhile, from other tasks or between two events.
 
     What is sent goes through a queue; while that is full the methods wait, which holds a microphone back. Cancelled,
-    they have sent all of it or nothing.
+    they have sent all of it or nothing. Between two events the task that iterates waits for a line that is there, and
+    no longer: while a connection is made anew, which may wait for this very task, they drop the oldest sound, and raise
+    LiveQueueFullError for what is no sound.
     """
 
     _line: Line
+    _reader: trio.lowlevel.Task | None = None
+
+    async def __anext__(self) -> Event:
+        """See `Run`."""
+        self._reader = trio.lowlevel.current_task()
+        return await super().__anext__()
 
     async def send(self, content: str | Content, *, when: str = "next_model_call") -> str:
         """
@@ -101,7 +113,8 @@ class LiveRun(Run):
     async def send_realtime(self, blob: Blob) -> None:
         """Send what happens, such as a picture of a camera; nobody owes an answer to it."""
         self._check_open()
-        await self._line.queue.put_realtime(blob)
+        queue = self._line.queue
+        await self._waiting(queue.put_realtime, queue.send_realtime, blob)
 
     async def send_activity_start(self) -> None:
         """Say that the user begins to speak, where the server does not find out itself."""
@@ -117,7 +130,21 @@ class LiveRun(Run):
 
     async def _put(self, request: LiveRequest) -> None:
         self._check_open()
-        await self._line.queue.put(request)
+        await self._waiting(self._line.queue.put, self._line.queue.send, request)
+
+    async def _waiting(self, put: Callable[[T], Awaitable[None]], send: Callable[[T], None], what: T) -> None:
+        """Let *put* wait for room; the task that iterates looks every second whether anything is sent meanwhile."""
+        if trio.lowlevel.current_task() is not self._reader:
+            await put(what)
+            return
+        while True:
+            with trio.move_on_after(_LOOK_S) as scope:
+                await put(what)
+            if not scope.cancelled_caught:
+                return
+            if not self._line.is_up:
+                send(what)
+                return
 
     def _check_open(self) -> None:
         if self._line.is_closing or self._line.ended.is_set():
@@ -138,7 +165,10 @@ class LiveRun(Run):
         if not isinstance(name, str):
             raise InvalidValueError("item", f"expected an event of an answer, or its item_id, found {shown(item)}")
         await trio.lowlevel.checkpoint()
-        self._line.played[name] = length
+        reports = self._line.played
+        reports[name] = length
+        if len(reports) > _PLAYED_MAX:
+            del reports[next(iter(reports))]
 
     async def interrupt(self) -> None:
         """Stop the answer that is being given, as if the user had spoken; what was played of it is stored."""

@@ -56,7 +56,8 @@ class Conversation:
 
     def tell_taken_up(self) -> str | None:
         """The id of the newest content; the client knows it now."""
-        self._told = frozenset(self._ids)
+        if self.newest_id is not None:  # one that was sent again says nothing of those that were sent after it
+            self._told = frozenset(self._ids[: self._ids.index(self.newest_id) + 1])
         return self.newest_id
 
     def check_id(self, id: str | None) -> None:
