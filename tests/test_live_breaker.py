@@ -430,5 +430,5 @@ async def test_leaving_waits_for_no_recording_that_cannot_be_saved(
                         break
         log = await stored(runner)
     assert lines(log)[0] == "user: hi"
-    assert lines(log)[1].startswith("root: one")
+    assert lines(log)[1].startswith("root:")
     assert not log[-1].actions.artifact_delta
