@@ -394,7 +394,7 @@ def test_an_answer_to_a_question_comes_alone() -> None:
 class NeverSaves(InMemoryArtifactService):
     """A store of artifacts that hangs."""
 
-    async def save_artifact_stream(self, **named: Any) -> int:
+    async def _save_chunks(self, *args: Any, **named: Any) -> int:
         """Hang."""
         await trio.sleep_forever()
         return 0
@@ -403,7 +403,7 @@ class NeverSaves(InMemoryArtifactService):
 class CannotSave(InMemoryArtifactService):
     """A store of artifacts that fails."""
 
-    async def save_artifact_stream(self, **named: Any) -> int:
+    async def _save_chunks(self, *args: Any, **named: Any) -> int:
         """Fail."""
         raise StorageError("the disk is full")
 

@@ -141,8 +141,7 @@ class Speech:
     def is_wanted(self, what: Input, response: LlmResponse) -> bool:
         """Whether *what* concerns anybody: pieces of an answer that was cut off may still be on their way."""
         if what is Input.PIECE:
-            item_id = response.item_id
-            return not (self.is_deaf or (item_id is not None and item_id in (self._cut, self._over)))
+            return not (self.is_deaf or (response.item_id and response.item_id in (self._cut, self._over)))
         if what not in (Input.INTERRUPTED, Input.OVER):
             return True
         is_known = self._is_interrupted or (self._is_ending and what is Input.OVER)
@@ -227,8 +226,7 @@ class Speech:
             self._answer = None
             return
         over = response is not None and bool(response.turn_complete)
-        if over:
-            self._over = answer.item_id
+        self._over = answer.item_id if over else None
         event = self._event(answer, answer.text, turn_complete=over or None)
         stored = await self._store(await self._with_recording(event))
         self._answer = None  # not before it is stored: who leaves meanwhile was shown it (`keep_rest`)
@@ -368,10 +366,10 @@ class Speech:
         self._recordings = [*(each for each in self._recordings if not each.is_done), recording]
         return recording
 
-    async def _with_recording(self, event: Event) -> Event:
+    async def _with_recording(self, event: Event, finish: Any = finished) -> Event:
         if self._recording is None:
             return event
-        event = changed(event, actions=await self._recording.finish())
+        event = changed(event, actions=await finish(self._recording))
         self._recording = None
         return event
 
@@ -418,9 +416,7 @@ class Speech:
             if answer is not None and not answer.is_empty:
                 self._take_back(answer, lambda event: True)
                 event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, answer.shown_ms))
-                recording, self._recording = self._recording, None
-                event = event if recording is None else changed(event, actions=await rest_of(recording))
-                await self._talk.emit(event, closing=True)
+                await self._talk.emit(await self._with_recording(event, rest_of), closing=True)
         except MinirunError:  # the store fails: the end of the run reports it
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
