@@ -14,7 +14,7 @@ from ...errors import InvalidValueError
 from ...events import Event
 from .._invocation import Invocation
 from .._key import SessionKey
-from .._messages import received
+from .._messages import has_message, received
 from .._scoped import CHAIN_START, ScopedSession
 from .._store import SessionWriter
 from ._cache import SessionCache
@@ -26,7 +26,7 @@ from ._queries import INVOCATION, stored_invocation
 from ._rows import find_session
 from ._schema import UNFINISHED
 
-__all__ = ["called", "is_called", "look_at_messages", "put_message", "waiting_messages"]
+__all__ = ["called", "is_called", "leaves_messages", "look_at_messages", "put_message", "waiting_messages"]
 
 
 def put_message(
@@ -123,3 +123,11 @@ def is_called(db: sqlite3.Connection, writer: SessionWriter) -> bool:
             writer.live.has_messages = True
             return True
     return False
+
+
+def leaves_messages(db: sqlite3.Connection, writer: SessionWriter, revision: int) -> bool:
+    """Whether messages for the invocation of *writer* wait, or were taken over by a later run, after its *revision*."""
+    session = writer.live.incarnation
+    query = "SELECT data FROM events WHERE log = ? UNION ALL SELECT data FROM events WHERE log = ? AND seq > ?"
+    rows = db.execute(query, (-session, session, revision)).fetchall()
+    return has_message((from_json(Event, line) for (line,) in rows), writer.invocation_id)
