@@ -6,15 +6,17 @@ The sender of a message is told that it waits, so an invocation that can take it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+import trio
 
 from minirun import Event, LlmAgent, Runner
-from minirun.errors import StorageError
+from minirun._postgres._values import Call, Result
+from minirun.errors import InvocationEndedError, StorageError
 from minirun.events import EventActions, Replay
 from minirun.sessions import InvocationStatus, SessionWriter
 from minirun.sessions._messages import take_over_messages
@@ -22,8 +24,10 @@ from minirun.simulation import SeededChoices, simulate
 from minirun.testing import ScriptedLlm
 
 from .helpers import PLACE
+from .postgres_seam import Wire, Wired
 from .postgres_sessions import sql
 from .stores import HERE, KEY, Elsewhere, ElsewhereInPostgres, begin, database_of, enter
+from .test_pending_calls import pause
 from .test_sending import log_of
 from .worlds import WORLDS
 
@@ -65,10 +69,13 @@ def no_writing(one: Service, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(one._database if isinstance(one, ElsewhereInPostgres) else one._file, "write", fail)
 
 
-async def send(service: Service, invocation_id: str | None = None) -> None:
+def sent(name: str, invocation_id: str | None = None) -> Event:
     actions = EventActions(replay=Replay(sent="next_model_call"))
-    message = Event(id="m-1", author="user", message="m", invocation_id=invocation_id, actions=actions)
-    await service._put_message(KEY, message)
+    return Event(id=name, author="user", message="m", invocation_id=invocation_id, actions=actions)
+
+
+async def send(service: Service, invocation_id: str | None = None) -> None:
+    await service._put_message(KEY, sent("m-1", invocation_id))
 
 
 async def next_run(two: Service) -> SessionWriter:
@@ -171,3 +178,40 @@ def test_seeds_that_have_found_late_ends(seed: int) -> None:
     """In these worlds an invocation was recorded as completed after a message that it had not answered."""
     scenario, options = WORLDS["steering in two processes"]
     simulate(scenario, SeededChoices(seed), **options).check()
+
+
+async def test_a_message_beside_another_ones_is_answered_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a database: one waits for a paused invocation, so the end of a run looks closer, and locks its session."""
+    url, env = database_of(tmp_path), Wired()
+    async with ElsewhereInPostgres(url, env=env) as one, ElsewhereInPostgres(url) as two:
+        await one.create_session(**HERE)
+        await pause(one, "c")
+        await send(two)
+        writer = await enter(one, "e-2")
+        await begin(writer)
+        refused: list[Exception] = []
+        is_over = trio.Event()
+
+        async def late_sender() -> None:
+            try:
+                await two._put_message(KEY, sent("m-2", "e-2"))
+            except InvocationEndedError as error:
+                refused.append(error)
+            is_over.set()
+
+        run = Wire.run
+        async with trio.open_nursery() as nursery:
+
+            async def run_beside(self: Wire, calls: Sequence[Call], **options: Any) -> list[Result]:
+                if any(call.statement.name == "end_run" for call in calls):
+                    nursery.start_soon(late_sender)
+                    while not (is_over.is_set() or sql(url, "SELECT FROM pg_locks WHERE NOT granted")):
+                        await trio.lowlevel.checkpoint()
+                return await run(self, calls, **options)
+
+            monkeypatch.setattr(Wire, "run", run_beside)
+            assert await writer.finish(COMPLETED)
+        assert refused
+        assert [each.id for each in await two._messages(writer.live)] == ["m-1"]
