@@ -16,10 +16,10 @@ import pytest
 from google.genai import types as peer
 
 from minirun import InMemoryRunner, LlmAgent, RunConfig, StreamingMode, types
-from minirun.agents import LiveSettings
 from minirun.agents._live_config import live_config, live_deadline, live_settings
 from minirun.errors import ConfigurationError, InvalidValueError, NotSupportedError
 from minirun.models import LiveConnectConfig
+from minirun.runtime import LiveSettings
 from minirun.testing import ScriptedLlm
 
 # What ADK's live settings are called in google.genai.types; fields of these that are refused here are so by name.

@@ -29,7 +29,7 @@ from minirun import (
     Runner,
     SqliteSessionService,
 )
-from minirun.agents import LiveRequestQueue, LiveSettings, LoopAgent
+from minirun.agents import LiveRequestQueue, LoopAgent
 from minirun.apps import EventsCompactionConfig, FirstLinesSummarizer
 from minirun.code_executors import BaseCodeExecutor, UnsafeLocalCodeExecutor
 from minirun.credentials import AuthCredential
@@ -48,6 +48,7 @@ from minirun.plugins import (
     ReflectAndRetryModelPlugin,
     ReflectAndRetryToolPlugin,
 )
+from minirun.runtime import LiveSettings
 from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueStore
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
 from minirun.tools.mcp import McpToolset, StdioConnectionParams, StdioServer, StreamableHTTPConnectionParams

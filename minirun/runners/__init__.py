@@ -6,8 +6,7 @@ from .._lazy import names_of
 
 if TYPE_CHECKING:
     from ._in_memory import InMemoryRunner as InMemoryRunner
-    from ._live_run import LiveRun as LiveRun
-    from ._live_run import LiveScope as LiveScope
+    from ._live_run import *
     from ._once import RunResult as RunResult
     from ._once import run_once as run_once
     from ._once import run_sync as run_sync

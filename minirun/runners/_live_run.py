@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..sessions import Session
     from ._runner import Runner
 
-__all__ = ["LiveRun", "LiveScope", "live_scope"]
+__all__ = ["LiveRun", "LiveScope"]
 
 _LINE = "line of the run"  # in the memo of its invocation
 _FINISH_TURN_S = 30.0

@@ -6,11 +6,14 @@ on the invocation appends it: then it is an event, and in the same transaction i
 once, whichever process dies when. A run that would be completed while a message waits for it is not: it takes the
 message first (`SessionStore._finish`). What is left when an invocation has ended in another way is taken over by the
 next run of the session, as events of the invocation it was sent to, before its own message.
+
+The end of a run may reach the store late, when that has failed meanwhile or another process has taken the session. An
+invocation that messages have come to by then, waiting or taken over, is not recorded as completed: it is interrupted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .._json import brief
 from .._values import changed
@@ -20,7 +23,7 @@ from ._invocation import Invocation, InvocationStatus
 from ._key import SessionKey
 from ._store import SessionWriter
 
-__all__ = ["received", "take_over_messages"]
+__all__ = ["has_message", "received", "take_over_messages"]
 
 
 def received(key: SessionKey, message: Event, runs: Sequence[Invocation]) -> Event:
@@ -49,6 +52,11 @@ def received(key: SessionKey, message: Event, runs: Sequence[Invocation]) -> Eve
         raise InvocationEndedError(f"{msg}; send it as a new message, with run_async(new_message=...)")
     at_work = [run for run in under_way if run.status is not InvocationStatus.PAUSED]
     return changed(message, invocation_id=(at_work or under_way)[-1].invocation_id)
+
+
+def has_message(events: Iterable[Event], invocation_id: str) -> bool:
+    """Whether one of *events*, in the log or waiting, is a message that was sent into this invocation."""
+    return any(event.actions.replay.sent is not None and event.invocation_id == invocation_id for event in events)
 
 
 async def take_over_messages(writer: SessionWriter, resumed: str | None, *, also_paused: bool = False) -> None:

@@ -423,5 +423,6 @@ class SessionStore(BaseService, ABC):
         Return False, and change nothing, if messages wait for an invocation that is to be completed (`_put_message`);
         `_record_end` returns False then, too, and both let `writer.live.has_messages` say so.
 
-        It may come late: an invocation that another writer has begun again since stays as it is.
+        It may come late: an invocation that another writer has begun again since stays as it is. So does one that is
+        to be completed, but can take no message any more, if one was sent to it that it has not taken.
         """

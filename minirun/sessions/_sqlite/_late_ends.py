@@ -14,7 +14,7 @@ class End(Protocol):
     """How an invocation has ended."""
 
     def finish(self, owner: str, transaction: Transaction, *, late: bool = False) -> bool:
-        """Record it, and give the lease of *owner* back; it is late, so no message calls it back."""
+        """Record it, and give the lease of *owner* back; no message calls it back: one that has come leaves it."""
 
 
 E = TypeVar("E", bound=End)

@@ -20,7 +20,7 @@ from ._errors import corrupt, damage
 from ._file import Transaction
 
 __all__ = [
-    "NUMBER_MAX", "SEQ_MAX", "Segment", "base_no", "has_messages", "link", "newest_no", "next_no",
+    "NUMBER_MAX", "SEQ_MAX", "Segment", "base_no", "link", "may_be_called", "newest_no", "next_no",
     "read_lines", "read_segments",
 ]
 
@@ -85,9 +85,10 @@ def read_lines(
     return lines
 
 
-def has_messages(db: sqlite3.Connection, session: int) -> bool:
-    """Whether messages wait for the runs of a session: they stand in the log of its negative number."""
-    return db.execute("SELECT 1 FROM events WHERE log = ? LIMIT 1", (-session,)).fetchone() is not None
+def may_be_called(db: sqlite3.Connection, session: int, epoch: int | None) -> bool:
+    """Whether messages may have come to a run of this lease at its end: some wait, or the session is another run's."""
+    query = "SELECT 1 FROM events WHERE log = ? UNION ALL SELECT 1 FROM sessions WHERE id = ? AND lease_epoch <> ?"
+    return db.execute(f"{query} LIMIT 1", (-session, session, epoch)).fetchone() is not None
 
 
 def base_no(transaction: Transaction) -> int:

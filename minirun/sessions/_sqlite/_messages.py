@@ -14,19 +14,19 @@ from ...errors import InvalidValueError
 from ...events import Event
 from .._invocation import Invocation
 from .._key import SessionKey
-from .._messages import received
+from .._messages import has_message, received
 from .._scoped import CHAIN_START, ScopedSession
 from .._store import SessionWriter
 from ._cache import SessionCache
 from ._errors import corrupt
 from ._file import Transaction
 from ._leases import Leases
-from ._logs import has_messages, link, next_no
+from ._logs import link, next_no
 from ._queries import INVOCATION, stored_invocation
 from ._rows import find_session
 from ._schema import UNFINISHED
 
-__all__ = ["called", "is_called", "look_at_messages", "put_message", "waiting_messages"]
+__all__ = ["called", "is_called", "leaves_messages", "look_at_messages", "put_message", "waiting_messages"]
 
 
 def put_message(
@@ -104,7 +104,8 @@ def look_at_messages(db: sqlite3.Connection, live: ScopedSession, event: Event) 
         for seq, message in enumerate_messages(db, live.incarnation):
             if message.id == event.id:
                 db.execute("DELETE FROM events WHERE log = ? AND seq = ?", (-live.incarnation, seq))
-    live.has_messages = has_messages(db, live.incarnation)
+    waiting = db.execute("SELECT 1 FROM events WHERE log = ? LIMIT 1", (-live.incarnation,))
+    live.has_messages = waiting.fetchone() is not None
 
 
 def enumerate_messages(db: sqlite3.Connection, session: int) -> list[tuple[int, Event]]:
@@ -123,3 +124,11 @@ def is_called(db: sqlite3.Connection, writer: SessionWriter) -> bool:
             writer.live.has_messages = True
             return True
     return False
+
+
+def leaves_messages(db: sqlite3.Connection, writer: SessionWriter, revision: int) -> bool:
+    """Whether messages for the invocation of *writer* wait, or were taken over by a later run, after its *revision*."""
+    session = writer.live.incarnation
+    query = "SELECT data FROM events WHERE log = ? UNION ALL SELECT data FROM events WHERE log = ? AND seq > ?"
+    rows = db.execute(query, (-session, session, revision)).fetchall()
+    return has_message((from_json(Event, line) for (line,) in rows), writer.invocation_id)

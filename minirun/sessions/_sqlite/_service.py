@@ -42,7 +42,7 @@ from ._create import create_session
 from ._file import Durability, SqliteFile, Transaction
 from ._format import parse_path
 from ._leases import Leases
-from ._logs import has_messages
+from ._logs import may_be_called
 from ._schema import FORMAT
 
 if TYPE_CHECKING:
@@ -278,17 +278,19 @@ class _End:
 
     def record(self, transaction: Transaction, *, late: bool = False) -> bool:
         """Record it, if nobody has resumed the invocation since; False, and nothing, if messages call it back."""
-        is_completed = self._status is InvocationStatus.COMPLETED
-        if is_completed and not late and has_messages(transaction.db, self._incarnation):
-            from ._messages import is_called  # few runs are
+        db, status = transaction.db, self._status
+        if status is InvocationStatus.COMPLETED and (late or may_be_called(db, self._incarnation, self._epoch)):
+            from ._messages import is_called, leaves_messages  # few runs are
 
-            if is_called(transaction.db, self._writer):
+            if not late and is_called(db, self._writer):
                 return False
-        if self._status is not None:
-            transaction.db.execute(
+            if leaves_messages(db, self._writer, self._revision):
+                status = None  # too late to answer them: it is left
+        if status is not None:
+            db.execute(
                 "UPDATE invocations SET status = ?, end_seq = max(seq, ?)"
                 " WHERE session = ? AND invocation_id = ? AND epoch = ?",
-                (self._status, self._revision, self._incarnation, self._invocation_id, self._epoch),
+                (status, self._revision, self._incarnation, self._invocation_id, self._epoch),
             )
         return True
 
