@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import random
 import secrets
 import socket
@@ -52,6 +53,8 @@ LEAKS: dict[str, Callable[[], Any]] = {
     "random, imported by name": imported_by_name,
     "thread": lambda: threading.Thread(target=print).start(),
     "trio thread": in_a_thread,
+    "waiting for a thread": lambda: threading.Event().wait(),
+    "queue of threads": lambda: queue.Queue().get(),
     "process": lambda: subprocess.run([sys.executable, "-c", ""], check=False),
     "trio process": in_a_process,
     "fork": lambda: os.fork(),

@@ -25,6 +25,7 @@ from ._choices import Choice, Choices, RecordedChoices, SeededChoices
 from ._faults import checked_faults
 from ._schedule import STEPS_MAX, LivelockError
 from ._simulate import Outcome, Scenario, check_settings, simulate
+from ._watchdog import WatchdogError
 from ._world import CheckError
 
 __all__ = [
@@ -156,10 +157,10 @@ def explore(
         often = seed % TWICE_EVERY_SEEDS == 0
         run = _runner(scenario, {**options, "deep": often})
         outcome = run(SeededChoices(seed))
-        if often or outcome.failure is not None:
+        if (often or outcome.failure is not None) and not _is_overdue(outcome):
             outcome = _compared(outcome, run(SeededChoices(seed)))
         small = outcome
-        if outcome.failure is not None and shrinks(outcome.failure):
+        if outcome.failure is not None and not _is_overdue(outcome) and shrinks(outcome.failure):
             small = _small(run, outcome)
             _look_deeper(small, scenario, options)
         yield Explored(seed, small, outcome.coverage, len(outcome.picks))
@@ -174,7 +175,13 @@ Run: TypeAlias = Callable[[Choices], Outcome]
 
 
 def _twice(run: Run, picks: Sequence[int]) -> Outcome:
-    return _compared(run(RecordedChoices(picks)), run(RecordedChoices(picks)))
+    first = run(RecordedChoices(picks))
+    return first if _is_overdue(first) else _compared(first, run(RecordedChoices(picks)))
+
+
+def _is_overdue(outcome: Outcome) -> bool:
+    """Whether real time has ended it: it says nothing of a second run, which would take as long."""
+    return isinstance(outcome.failure, WatchdogError)
 
 
 def _small(run: Run, outcome: Outcome) -> Outcome:

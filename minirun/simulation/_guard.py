@@ -21,6 +21,7 @@ from typing import Any, Final
 import trio
 
 from ..errors import MinirunError
+from ._watchdog import NAME
 
 __all__ = ["Guard", "LeakError"]
 
@@ -52,6 +53,7 @@ _REPLACED: Final[tuple[tuple[Any, str, str], ...]] = (
     (time, "time_ns", "asks the real clock; use the Env's now()"),
     (time, "sleep", "really sleeps; use trio.sleep"),
     (threading, "_start_new_thread", _THREADS),  # no audit event tells of it before Python 3.12
+    (threading.Condition, "wait", "waits for another thread, and there is none; use trio.Event"),
     (uuid, "uuid1", "makes an id of time and machine; use the Env's new_id()"),
     (uuid, "uuid4", "makes an id at random; use the Env's new_id()"),
     (os, "urandom", "asks for real randomness; use the Env's random()"),
@@ -114,7 +116,7 @@ class Guard:
         _ACTIVE.pop(self._thread, None)
         for module, name, real in self._real:
             setattr(module, name, real)
-        others = [one for one in threading.enumerate() if not one.name.startswith(("MainThread", "Trio thread"))]
+        others = [one for one in threading.enumerate() if not one.name.startswith(("MainThread", "Trio thread", NAME))]
         if self._thread and self.leak is None and not others and random.getstate() != self._luck:
             self.leak = LeakError("something drew from `random`, whose randomness no seed decides; use Env.random()")
         self._real.clear()

@@ -38,9 +38,10 @@ _QUESTION = re.compile(r"(which|what|how|by how|for how|after how)\b")
 
 
 def report(outcome: Outcome) -> str:
-    """The choices that matter, in their order, and the end of the log as a table."""
+    """The seed, if there is one, the choices that matter, in their order, and the end of the log as a table."""
     chosen = list(in_words(outcome.trace))
-    lines = ["choices that are not dull:"] if chosen else ["every choice is dull: it fails whatever happens"]
+    lines = [] if outcome.seed is None else [f"seed: {outcome.seed!r}"]
+    lines.append("choices that are not dull:" if chosen else "every choice is dull: it fails whatever happens")
     lines += _cut(chosen, CHOICES_MAX)
     shown = outcome.log[-ENTRIES_MAX:]
     cut = f" (the last {len(shown)} of {len(outcome.log)} entries)" if len(shown) < len(outcome.log) else ""

@@ -24,10 +24,10 @@ import outcome
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from ..errors import MinirunError
 from ._choices import Choices
+from ._hangs import DeadlockError, Hangs, LivelockError, RunawayClockError
 
-__all__ = ["DeadlockError", "LivelockError", "Schedule"]
+__all__ = ["DeadlockError", "LivelockError", "RunawayClockError", "Schedule"]
 
 # More steps than any simulation of sane length takes; a run that goes on has stopped making progress. The same counted
 # in turns that trio gives to tasks, for what never comes to a point; and in points after the end, when all are open.
@@ -36,20 +36,13 @@ TURNS_MAX = 500_000
 OPEN_POINTS_MAX = 10_000
 
 
-class DeadlockError(MinirunError):
-    """Nothing can go on, nothing is parked, and no deadline is near: the program waits for ever."""
-
-
-class LivelockError(MinirunError):
-    """The program goes on and on without ever coming to its end."""
-
-
 class _Names(trio.abc.Instrument):
     """Gives every task its logical name when it is spawned, and counts the turns that tasks get."""
 
-    def __init__(self, give_up: Callable[[], None]) -> None:
+    def __init__(self, give_up: Callable[[], None], spawned: Callable[[trio.lowlevel.Task], None]) -> None:
         self._turns_left = TURNS_MAX
         self._give_up = give_up
+        self._spawned = spawned
         self.names: dict[trio.lowlevel.Task, str] = {}
         self._counts: dict[str, int] = {}
 
@@ -59,6 +52,8 @@ class _Names(trio.abc.Instrument):
         name = f"{parent}/{task.name.rpartition('.')[2]}"
         count = self._counts[name] = self._counts.get(name, 0) + 1
         self.names[task] = name if count == 1 else f"{name}:{count}"
+        if task.name.startswith("minirun agent"):
+            self._spawned(task)
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._turns_left -= 1
@@ -102,8 +97,9 @@ class Schedule:
         self._on_step = on_step
         self._policy = POLICIES[policy]
         self._together_one_in = together_one_in
-        self._names = _Names(self._give_up)
-        self._livelock: LivelockError | None = None
+        self._names = _Names(self._give_up, lambda task: self.hangs.spawned(task))
+        self.hangs = Hangs(self._names.names, self._point_of, lambda: self.steps)
+        """What sees that the world comes to its end."""
         self._open_points = 0
         self._nursery: trio.Nursery
         self._parked: dict[str, _Parked] = {}
@@ -126,6 +122,9 @@ class Schedule:
     def waiting(self) -> Iterable[tuple[str, str]]:
         """The tasks that stand at a point: their names, and those of the points."""
         return ((name, parked.label) for name, parked in self._parked.items())
+
+    def _point_of(self, task: trio.lowlevel.Task) -> str | None:
+        return next((parked.label for parked in self._parked.values() if parked.task is task), None)
 
     async def point(self, label: str) -> None:
         """Park until the schedule chooses this task. A checkpoint."""
@@ -157,25 +156,24 @@ class Schedule:
         self._names.names[trio.lowlevel.current_task()] = "/scenario"
         try:
             async with trio.open_nursery() as self._nursery:
+                self.hangs.begin(self._nursery.cancel_scope.cancel)
                 self._nursery.start_soon(self._drive, name="minirun schedule")
                 try:
                     yield
                 finally:
                     self._nursery.cancel_scope.cancel()
-            if self._livelock is not None:
-                raise self._livelock
         finally:
             trio.lowlevel.remove_instrument(self._names)
+            self.hangs.ended()
 
     def _give_up(self) -> None:
         """Tasks take turns without end, and no step comes of it: cancel everything."""
-        msg = f"no end after {TURNS_MAX} turns of tasks, of which {self.steps} were steps; the tasks:\n{self.dump()}"
-        self._livelock = LivelockError(msg)
-        trio.lowlevel.current_trio_token().run_sync_soon(self._nursery.cancel_scope.cancel)
+        msg = f"no end after {TURNS_MAX} turns of tasks, of which {self.steps} were steps; the tasks:\n"
+        self.hangs.fail(LivelockError(msg + self.hangs.dump()))
 
     async def _drive(self) -> None:
         try:
-            while True:
+            while self.hangs.failure is None:
                 await wait_all_tasks_blocked()
                 if not self._parked:
                     await self._sleep()
@@ -199,8 +197,8 @@ class Schedule:
     async def _sleep(self) -> None:
         """Wait until something parks, for nothing is. Where nothing ever can, that is an error, not a silent end."""
         if trio.lowlevel.current_statistics().seconds_to_next_deadline == float("inf"):
-            msg = f"nothing can go on after {self.steps} steps; the tasks:\n{self.dump()}"
-            raise DeadlockError(msg)
+            self.hangs.fail(self.hangs.deadlock())
+            return
         self._driver = trio.lowlevel.current_task()
 
         def abort(_: Any) -> trio.lowlevel.Abort:
@@ -213,8 +211,9 @@ class Schedule:
         """Release one task, and sometimes others with it."""
         self.steps += 1
         if self.steps > STEPS_MAX:
-            msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.dump()}"
-            raise LivelockError(msg)
+            msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.hangs.dump()}"
+            self.hangs.fail(LivelockError(msg))
+            return
         prefer = self._policy(self, names) if len(names) > 1 else None
         name = names[self._choices.choose(len(names), f"step {self.steps}", prefer, tuple(names))]
         self.last = name
@@ -231,26 +230,9 @@ class Schedule:
 
     def _open(self) -> None:
         self._is_open = True
+        self.hangs.end()
         for name in sorted(self._parked):
             self._release(self._parked.pop(name))
-
-    def dump(self) -> str:
-        """The living tasks, by name, and where they stand."""
-        lines = []
-        for task, name in sorted(self._names.names.items(), key=lambda item: item[1]):
-            parked = next((p for p in self._parked.values() if p.task is task), None)
-            place = f"parked at {parked.label}" if parked is not None else _innermost(task)
-            lines.append(f"  {name}: {place}")
-        return "\n".join(lines)
-
-
-def _innermost(task: trio.lowlevel.Task) -> str:
-    """The last line of the task's own code, below trio's."""
-    place = "?"
-    for frame, line in task.iter_await_frames():
-        if "/trio/" not in frame.f_code.co_filename:
-            place = f"waits in {frame.f_code.co_qualname}, {frame.f_code.co_filename.rpartition('/')[2]}:{line}"
-    return place
 
 
 # --- how a random search prefers tasks --------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from ._faults import checked_faults
 from ._guard import Guard
 from ._private import seeded_trio
 from ._report import report
+from ._watchdog import Watchdog
 from ._world import LogEntry, World
 
 __all__ = ["Outcome", "Scenario", "checked_faults", "simulate"]
@@ -41,6 +42,8 @@ class Outcome:
     trace: Sequence[Choice]
     coverage: Counter[str]
     steps: int
+    seed: int | str | None = None
+    """What the choices followed from, if it was a seed."""
 
     @property
     def picks(self) -> list[int]:
@@ -93,7 +96,8 @@ def simulate(
 
 
 def _simulate(scenario: Scenario, choices: Choices, world: World) -> Outcome:
-    guard = Guard()
+    guard, hangs = Guard(), world.schedule.hangs
+    watchdog = Watchdog(hangs.dump)
     failure: BaseException | None = None
 
     async def main() -> None:
@@ -104,18 +108,22 @@ def _simulate(scenario: Scenario, choices: Choices, world: World) -> Outcome:
 
     seed = choices.choose(2**16, "order within trio", lambda randomness: randomness.randrange(2**16))
     try:
+        watchdog.start()
         with seeded_trio(seed):
             clock = MockClock(autojump_threshold=0)
             # Ctrl-C waits for a checkpoint: in the middle of a call from SQLite it would be lost
             trio.run(main, clock=clock, restrict_keyboard_interrupt_to_checkpoints=True)
     except BaseException as error:
         failure = first_failure(error)
-        if not isinstance(failure, Exception) and not is_pytest_failure(failure):
+        if not isinstance(failure, Exception) and watchdog.failure is None and not is_pytest_failure(failure):
             raise failure from None
     finally:
+        watchdog.stop()
         guard.stop()
-    failure = guard.leak or world.problem or failure
-    return Outcome(failure, tuple(world.log), tuple(choices.trace), world.coverage, world.schedule.steps)
+        hangs.bury()
+    failure = watchdog.failure or guard.leak or world.problem or hangs.explained(failure)
+    found = (tuple(world.log), tuple(choices.trace), world.coverage, world.schedule.steps)
+    return Outcome(failure, *found, seed=choices.seed)
 
 
 def is_pytest_failure(failure: BaseException) -> bool:
