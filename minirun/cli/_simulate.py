@@ -18,7 +18,15 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from ..errors import ConfigurationError
 from ..simulation import why_unavailable
-from ..simulation._explore import CoverageError, Settings, check_reached, checked_options, replay, settings
+from ..simulation._explore import (
+    CoverageError,
+    Settings,
+    check_faults,
+    check_reached,
+    checked_options,
+    replay,
+    settings,
+)
 from ..simulation._kept import KeptFileError, file_of, keep, read_kept
 from ..simulation._report import headline, report, story
 from ._load import load_scenario
@@ -229,6 +237,8 @@ class _Searching:
             return 1
         try:
             check_reached(self._scenario.settings.reach, self._coverage, self._seeds)
+            for problem in check_faults(self._scenario.settings.named_faults, self._coverage, self._seeds):
+                write(console, problem, "yellow")
         except CoverageError as error:
             write(console, f"{type(error).__name__}: {error}", "red")
             return 1

@@ -22,7 +22,7 @@ import attrs
 
 from ..errors import ConfigurationError, MinirunError
 from ._choices import Choice, Choices, RecordedChoices, SeededChoices
-from ._faults import checked_faults
+from ._faults import COULD_STRIKE, HAS_STRUCK, checked_faults
 from ._schedule import STEPS_MAX, LivelockError
 from ._simulate import Outcome, Scenario, check_settings, simulate
 from ._watchdog import WatchdogError
@@ -33,6 +33,7 @@ __all__ = [
     "Explored",
     "NondeterminismError",
     "Settings",
+    "check_faults",
     "check_reached",
     "checked_options",
     "explore",
@@ -93,6 +94,8 @@ class Settings:
     seeds: int
     reach: tuple[str, ...]
     options: Mapping[str, Any]
+    named_faults: tuple[str, ...] = ()
+    """The faults that were asked for by their names: `"all"` names none."""
 
 
 def settings(seeds: int = 100, *, reach: Iterable[str] | str = (), **options: Any) -> Settings:
@@ -107,7 +110,8 @@ def settings(seeds: int = 100, *, reach: Iterable[str] | str = (), **options: An
     if not all(isinstance(name, str) for name in names):
         msg = f"expected reach to be names of coverage counters, found {reach!r}"
         raise ConfigurationError(msg)
-    return Settings(seeds, names, checked_options(options))
+    checked = checked_options(options)
+    return Settings(seeds, names, checked, () if options.get("faults") == "all" else tuple(checked["faults"]))
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,6 +277,38 @@ def check_reached(reach: Iterable[str], coverage: Mapping[str, int], seeds: int)
             " what a test is for to happen in it: use more seeds, more faults, or a scenario that leads there"
         )
         raise CoverageError(msg)
+
+
+_NOTHING = {
+    "crash": "no world has made a step",
+    "storage": "no operation of the disk was asked for",
+    "model": "no model was asked",
+    "tools": "no tool was called",
+    "users": "no user has said anything with `world.say`",
+}
+
+
+def check_faults(named: Iterable[str], coverage: Mapping[str, int], seeds: int) -> list[str]:
+    """
+    Raise if a fault that was *named* had nothing to strike in any seed; tell of those that only happened not to strike.
+
+    Raises:
+        CoverageError: It says which, and why.
+    """
+    names = list(named)
+    idle = [name for name in names if not coverage.get(COULD_STRIKE.format(name))]
+    if idle:
+        why = "; ".join(f"{name!r} ({_NOTHING[name]})" for name in idle)
+        msg = (
+            f"{seeds} seeds had nothing that could be struck by the faults {why}. Expected what is named to be tested:"
+            " leave the fault out, or use a scenario that leads there"
+        )
+        raise CoverageError(msg)
+    return [
+        f"the fault {name!r} has struck in none of {seeds} seeds, though it could in {could} of them: use more seeds"
+        for name in names
+        if not coverage.get(HAS_STRUCK.format(name)) and (could := coverage[COULD_STRIKE.format(name)])
+    ]
 
 
 # --- shrinking --------------------------------------------------------------------------------------------------------

@@ -56,6 +56,10 @@ class Mishaps:
         """Whether something of this kind goes wrong now."""
         return not self.is_healed and self._rates.strikes(kind, label)
 
+    def told(self) -> dict[str, int]:
+        """Which of the faults that were named could strike in this world, and how often each has."""
+        return self._rates.told()
+
     def heal(self) -> None:
         """Nothing goes wrong from now on, and clocks that were set back are set right: leases run out."""
         self.is_healed = True
@@ -97,9 +101,10 @@ class Mishaps:
             self._processes.cut_power(f"loses {what}")
             return self._world._store.error
         if self.strikes("disk", f"a {operation} of {file} fails"):
-            if operation == "write" and self._choices.choose(2, "because the disk is full"):
-                self._world.reached("disk full")
-                self._world.note("the disk", f"is full at a write of {file}")
+            # What was written without room for it is told when it is synced, by file systems that allocate late.
+            if operation in ("write", "sync") and self._choices.choose(2, "because the disk is full"):
+                self._world.reached("disk full" if operation == "write" else "disk full at a sync")
+                self._world.note("the disk", f"is full at a {operation} of {file}")
                 return self._world._store.full
             self._world.reached("disk fault")
             self._world.note("the disk", f"fails a {operation} of {file}")

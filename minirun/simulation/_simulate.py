@@ -121,6 +121,7 @@ def _simulate(scenario: Scenario, choices: Choices, world: World) -> Outcome:
         watchdog.stop()
         guard.stop()
         hangs.bury()
+    world.coverage.update(world._mishaps.told())
     failure = watchdog.failure or guard.leak or world.problem or hangs.explained(failure)
     found = (tuple(world.log), tuple(choices.trace), world.coverage, world.schedule.steps)
     return Outcome(failure, *found, seed=choices.seed)
