@@ -4,7 +4,8 @@ Many seeds of one scenario: what fails is shrunk, what is not the same twice is 
 The rules of this file:
 
 * A seed is simulated once; every 20th, and every one that fails, twice. The two must be alike in everything: one that
-  is not could never be replayed, so that is a failure of its own.
+  is not could never be replayed, so that is a failure of its own. The second run of a 20th is strict: it sees more of
+  what leaks.
 * A failure is shrunk, and what is left must fail again in the same way before it is told.
 * The order of seeds says nothing, so that several processes may share them.
 """
@@ -23,6 +24,7 @@ import attrs
 from ..errors import ConfigurationError, MinirunError
 from ._choices import Choice, Choices, RecordedChoices, SeededChoices
 from ._faults import COULD_STRIKE, HAS_STRUCK, checked_faults
+from ._guard import LeakError
 from ._schedule import STEPS_MAX, LivelockError
 from ._simulate import Outcome, Scenario, check_settings, simulate
 from ._watchdog import WatchdogError
@@ -79,11 +81,11 @@ class Explored:
 
 # --- settings ---------------------------------------------------------------------------------------------------------
 
-# What `simulate` can be told, beside the scenario and its choices; `deep` is for this file to say.
+# What `simulate` can be told, beside the scenario and its choices; `deep` and `strict` are for this file to say.
 _DEFAULTS = {
     name: each.default
     for name, each in inspect.signature(simulate).parameters.items()
-    if each.kind is each.KEYWORD_ONLY and name != "deep"
+    if each.kind is each.KEYWORD_ONLY and name not in ("deep", "strict")
 }
 
 
@@ -162,7 +164,10 @@ def explore(
         run = _runner(scenario, {**options, "deep": often})
         outcome = run(SeededChoices(seed))
         if (often or outcome.failure is not None) and not _is_overdue(outcome):
-            outcome = _compared(outcome, run(SeededChoices(seed)))
+            strict = _runner(scenario, {**options, "deep": often, "strict": often})
+            outcome, first = _agreed(outcome, strict(SeededChoices(seed))), outcome
+            if first.failure is None and isinstance(outcome.failure, LeakError):
+                run = strict  # only this one sees it
         small = outcome
         if outcome.failure is not None and not _is_overdue(outcome) and shrinks(outcome.failure):
             small = _small(run, outcome)
@@ -172,10 +177,19 @@ def explore(
 
 def replay(scenario: Scenario, picks: Sequence[int], options: Mapping[str, Any]) -> Outcome:
     """What the choices of a list lead to: twice, and with all checks."""
-    return _twice(_runner(scenario, {**options, "deep": True}), picks)
+    first = _runner(scenario, {**options, "deep": True})(RecordedChoices(picks))
+    if _is_overdue(first):
+        return first
+    return _agreed(first, _runner(scenario, {**options, "deep": True, "strict": True})(RecordedChoices(picks)))
 
 
 Run: TypeAlias = Callable[[Choices], Outcome]
+
+
+def _agreed(first: Outcome, strict: Outcome) -> Outcome:
+    """What a run and a strict one come to: they are alike, but for a leak that only the strict one sees."""
+    sees_more = first.failure is None and isinstance(strict.failure, LeakError)
+    return strict if sees_more else _compared(first, strict)
 
 
 def _twice(run: Run, picks: Sequence[int]) -> Outcome:

@@ -2,13 +2,16 @@
 A simulation may depend on nothing but its choices; what asks the machine for something else is refused, and told of.
 
 An audit hook sees sockets, processes and most threads. Clock, sleep and randomness make no audit events everywhere, so
-their functions are replaced while a simulation runs; what was imported by name before is not seen (`from time import
-time`), nor is `datetime.now()`, which is written in C. The state of `random` is compared, too, so that nobody draws
-from it unnoticed. Refusing raises where it happens, and fails the simulation even where somebody catches that.
+their functions are replaced while a simulation runs. What was imported by name before (`from time import time`), and
+`datetime.now()`, whose type cannot be changed, are seen by a *strict* guard alone: a profile function is told of every
+call of what is written in C, which makes a simulation some three times slower. The state of `random` is compared, too,
+so that nobody draws from it unnoticed. Refusing raises where it happens, and fails the simulation even where somebody
+catches that.
 """
 
 from __future__ import annotations
 
+import datetime
 import os
 import random
 import sys
@@ -16,6 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Final
 
 import trio
@@ -63,6 +67,20 @@ _REPLACED: Final[tuple[tuple[Any, str, str], ...]] = (
     *((random, name, "draws from randomness that no seed decides; use the Env's random()") for name in _DRAWS),
 )
 
+# What a strict guard sees, by the names of the functions: those of dates, and those of these modules.
+_CLOCK: Final = "asks the real clock; use the Env's now()"
+_BUILTIN: Final = {
+    "now": _CLOCK,
+    "utcnow": _CLOCK,
+    "today": _CLOCK,
+    "time": _CLOCK,
+    "time_ns": _CLOCK,
+    "sleep": "really sleeps; use trio.sleep",
+    "urandom": "asks for real randomness; use the Env's random()",
+}
+_OF_DATES: Final = ("now", "utcnow", "today")
+_OF_MODULES: Final = ("time", "posix", "nt")
+
 _ACTIVE: dict[int, Guard] = {}  # by thread
 
 
@@ -85,9 +103,10 @@ def _install() -> None:
 
 
 class Guard:
-    """Watches one simulation."""
+    """Watches one simulation; a *strict* one sees more, and takes longer."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool = False) -> None:
+        self._is_strict = strict and sys.getprofile() is None  # who profiles wants to see the program as it is
         self.leak: LeakError | None = None
         self._real: list[tuple[Any, str, Any]] = []
         self._thread = 0  # while it watches
@@ -110,9 +129,13 @@ class Guard:
                 self._real.append((module, name, real))
                 setattr(module, name, self._refusing(f"{module.__name__}.{name}()", real, why))
         _ACTIVE[self._thread] = self
+        if self._is_strict:
+            sys.setprofile(self._profile)
 
     def stop(self) -> None:
         """Put everything back, if it is not yet."""
+        if self._is_strict:
+            sys.setprofile(None)
         _ACTIVE.pop(self._thread, None)
         for module, name, real in self._real:
             setattr(module, name, real)
@@ -121,6 +144,19 @@ class Guard:
             self.leak = LeakError("something drew from `random`, whose randomness no seed decides; use Env.random()")
         self._real.clear()
         self._thread = 0
+
+    def _profile(self, frame: FrameType, event: str, called: Any) -> None:
+        """What Python calls before each call of what is written in C, among others."""
+        if event != "c_call" or getattr(called, "__name__", "") not in _BUILTIN:
+            return
+        name, owner = called.__name__, getattr(called, "__self__", None)
+        if name in _OF_DATES:
+            leaks = isinstance(owner, type) and issubclass(owner, datetime.date)
+        else:
+            leaks = getattr(owner, "__name__", "") in _OF_MODULES
+        caller = frame.f_globals.get("__name__", "")
+        if leaks and caller != __name__ and caller.partition(".")[0] not in _EXEMPT:
+            self.refuse(f"{owner.__name__ if owner is not None else ''}.{name}()", _BUILTIN[name])
 
     def _refusing(self, what: str, real: Callable[..., Any], why: str) -> Callable[..., Any]:
         def refusing(*args: Any, **options: Any) -> Any:

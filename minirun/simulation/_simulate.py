@@ -72,6 +72,7 @@ def simulate(
     storage: Storage = "sqlite",
     processes: int = 1,
     deep: bool = False,
+    strict: bool = False,
 ) -> Outcome:
     """
     Run *scenario* in a world of its own that follows from *choices*; nothing it fails with is raised.
@@ -83,6 +84,8 @@ def simulate(
         storage: `"sqlite"`, the real one on a simulated disk, or `"memory"`, which is faster.
         processes: How many processes serve the users at once, over one file.
         deep: Whether the file is verified at the end, beside what is checked always.
+        strict: Whether `datetime.now()`, and what was imported by name from `time`, are seen, too: some three times
+            slower. Searches do it with every 20th seed.
 
     Raises:
         ConfigurationError: The settings are none, or do not go together.
@@ -90,13 +93,12 @@ def simulate(
     check_settings(storage, processes)
     named = checked_faults(faults, storage)
     with _without_garbage_collection():  # the world is out of reach when this ends
-        return _simulate(
-            scenario, choices, World(choices, faults=named, storage=storage, processes=processes, deep=deep)
-        )
+        world = World(choices, faults=named, storage=storage, processes=processes, deep=deep)
+        return _simulate(scenario, choices, world, Guard(strict=strict))
 
 
-def _simulate(scenario: Scenario, choices: Choices, world: World) -> Outcome:
-    guard, hangs = Guard(), world.schedule.hangs
+def _simulate(scenario: Scenario, choices: Choices, world: World, guard: Guard) -> Outcome:
+    hangs = world.schedule.hangs
     watchdog = Watchdog(hangs.dump)
     failure: BaseException | None = None
 
