@@ -39,6 +39,7 @@ __all__ = [
     "check_reached",
     "checked_options",
     "explore",
+    "first_difference",
     "replay",
     "settings",
     "shrink",
@@ -245,14 +246,23 @@ def _difference(first: Outcome, second: Outcome) -> str | None:
     """Where two outcomes begin to differ; None if they are the same."""
     if (first.digest, first.trace) == (second.digest, second.trace):
         return None
-    entry = _first_difference(first.log, second.log)
+    entry = first_difference(first.log, second.log)
     if entry is not None:
-        return f"entry {entry[0] + 1} of the log is {_quoted(entry[1])} in the one and {_quoted(entry[2])} in the other"
+        return entry
     choice = _first_difference(first.trace, second.trace)
     if choice is not None:
         return f"choice {choice[0] + 1} is {_told(choice[1])} in the one and {_told(choice[2])} in the other"
     one, other = _described(first.failure), _described(second.failure)
     return None if one == other else f"the one ends with {_quoted(one)} and the other with {_quoted(other)}"
+
+
+def first_difference(first: Sequence[object], second: Sequence[object]) -> str | None:
+    """Where two logs begin to differ, in words; None if they are the same."""
+    found = _first_difference(first, second)
+    if found is None:
+        return None
+    place, one, other = found
+    return f"entry {place + 1} of the log is {_quoted(one)} in the one and {_quoted(other)} in the other"
 
 
 def _first_difference(first: Sequence[T], second: Sequence[T]) -> tuple[int, T | None, T | None] | None:
