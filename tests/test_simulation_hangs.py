@@ -210,6 +210,32 @@ def test_what_is_left_over_at_the_end_ends() -> None:
     assert "for_ever: waits for an Event, shielded" in str(failure)
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+def test_what_is_shielded_is_cancelled_and_may_clean_up(storage: Storage) -> None:
+    """It loses its shields, one after the other, also where time goes on beside it."""
+    heard: list[str] = []
+
+    async def work(world: World) -> None:
+        lock = trio.Lock()
+        await lock.acquire()
+        with trio.CancelScope(shield=True):
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(lock.acquire)
+            except BaseException:
+                heard.append("cancelled")
+                with trio.CancelScope(shield=True):
+                    try:
+                        await trio.Event().wait()
+                    except trio.Cancelled:
+                        heard.append("cancelled again")
+                        raise
+                raise
+
+    assert isinstance(simulate(alone(work), SeededChoices(1), storage=storage).failure, DeadlockError)
+    assert heard == ["cancelled", "cancelled again"]
+
+
 # --- what goes on and on ----------------------------------------------------------------------------------------------
 
 

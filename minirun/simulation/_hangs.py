@@ -239,11 +239,6 @@ class Hangs:
         self._generators = living_generators()
         stop_loop(self._clock, lambda: _LeftBehindError(why))
 
-    @property
-    def is_left_behind(self) -> bool:
-        """Whether there are tasks that did not end with their loop."""
-        return bool(self._left_behind)
-
     def bury(self) -> None:
         """Close the coroutines of what was left behind, as far as they let themselves be closed."""
         tasks, self._left_behind = self._left_behind, []
