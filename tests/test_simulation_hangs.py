@@ -345,6 +345,11 @@ def test_code_that_never_gives_control_back_is_interrupted(monkeypatch: pytest.M
     assert replay(alone(work), outcome.picks, {"storage": "memory"}).digest == outcome.digest
     assert len(runs) == 2
 
+    async def fine(world: World) -> None:
+        await world.sleep(1)
+
+    simulate(alone(fine), SeededChoices(1), storage="memory", strict=True).check()  # profiled, which would hang
+
 
 def test_the_watchdog_ends_without_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread is there while simulations are, and a little longer."""

@@ -76,12 +76,19 @@ class Watchdog:
                 _thread.start()
 
     def stop(self) -> None:
-        """Watch no more; an interruption that is on its way is taken back."""
+        """
+        Watch no more; an interruption that is on its way is met here.
+
+        It is not taken back, for that leaves Python 3.11 looking for it for ever, and hanging once it is profiled.
+        """
         while _watched.get(self._ident) is self:
             with suppress(_OverdueError), _lock:
-                if self.failure is not None:
-                    _interrupt(self._ident, None)
                 del _watched[self._ident]
+        if self.failure is not None:
+            with suppress(_OverdueError):
+                _interrupt(self._ident)  # in the place of one that was on its way: there is only one at a time
+                while True:
+                    pass
 
     def _strike(self) -> None:
         """Interrupt the code; called in the watchdog's thread."""
@@ -98,7 +105,7 @@ class Watchdog:
             with suppress(Exception):  # they are looked at while they run
                 told = f"the tasks:\n{self._dump()}"
             self.failure.add_note(f"the code was\n{_stack(frame)}\n{told}")
-        _interrupt(self._ident, _OverdueError)
+        _interrupt(self._ident)
 
 
 def _look() -> None:
@@ -119,10 +126,9 @@ def _look() -> None:
                 return
 
 
-def _interrupt(ident: int, kind: type[BaseException] | None) -> None:
-    """Let a thread raise *kind* as soon as it runs Python code; None takes that back."""
-    raised = None if kind is None else ctypes.py_object(kind)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), raised)
+def _interrupt(ident: int) -> None:
+    """Let a thread be interrupted as soon as it runs Python code."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(_OverdueError))
 
 
 def _is_debugged(frame: FrameType | None) -> bool:
