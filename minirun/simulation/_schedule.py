@@ -6,6 +6,11 @@ one of the parked tasks is let through: chosen from a list that is sorted by log
 addresses of objects, so that the same choices are the same schedule in every process. A cancellation of a parked task
 is not delivered at once, either: the task gets it when it is chosen.
 
+The gate is opened by the clock of the run. trio asks its clock how long it may sleep, and does so only when no task can
+go on: at that moment one is chosen, and trio goes on with it at once. A task that waited until all others wait would
+cost three rounds of trio's loop for each step. There is such a task nevertheless, the *driver*: an error in the clock
+would be one of trio itself, so the driver gets it to raise, and it waits where every parked task stands still.
+
 This uses trio's public API. What happens between two points is up to trio, whose order of ready tasks is random; the
 second layer (`_private.py`) makes that follow from the choices, too, where trio's internals are as we know them.
 
@@ -22,7 +27,7 @@ from typing import Any
 
 import outcome
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock
 
 from ..errors import MinirunError
 from ._choices import Choices
@@ -107,7 +112,8 @@ class Schedule:
         self._open_points = 0
         self._nursery: trio.Nursery
         self._parked: dict[str, _Parked] = {}
-        self._driver: trio.lowlevel.Task | None = None
+        self._driver: trio.lowlevel.Task | None = None  # while the clock opens the gate
+        self._sleeper: trio.lowlevel.Task | None = None  # the same one, while nothing is parked
         self._is_open = False
         self.steps = 0
         self.last = ""
@@ -140,8 +146,8 @@ class Schedule:
         name = self.name_of(task)
         assert name not in self._parked, f"two tasks are named {name}"
         parked = self._parked[name] = _Parked(task, label)
-        if self._driver is not None:
-            driver, self._driver = self._driver, None
+        if self._sleeper is not None:
+            driver, self._sleeper = self._sleeper, None
             trio.lowlevel.reschedule(driver)
 
         def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
@@ -173,41 +179,71 @@ class Schedule:
         self._livelock = LivelockError(msg)
         trio.lowlevel.current_trio_token().run_sync_soon(self._nursery.cancel_scope.cancel)
 
+    def clock(self) -> MockClock:
+        """Virtual time for the run that this drives: where nothing is parked, it jumps to the next deadline."""
+        clock = MockClock(autojump_threshold=0)
+        sleep_time = clock.deadline_to_sleep_time
+
+        def asked(deadline: float) -> float:
+            until_then = sleep_time(deadline)
+            return 0 if until_then > 0 and self._is_idle(deadline) else until_then
+
+        clock.deadline_to_sleep_time = asked  # type: ignore[method-assign]  # the class is final
+        return clock
+
+    def _is_idle(self, deadline: float) -> bool:
+        """All tasks wait, at least until *deadline*: let one through. False if none is parked, so that time jumps."""
+        driver = self._driver
+        if driver is None:
+            return False
+        if not self._parked and deadline < float("inf"):
+            self._driver, self._sleeper = None, driver
+            return False
+        try:
+            if driver.context.run(self._step):
+                return True
+            told: outcome.Outcome[bool] = outcome.Value(True)
+        except BaseException as error:
+            told = outcome.Error(error)
+        self._driver = None
+        trio.lowlevel.reschedule(driver, told)
+        return True
+
+    def _step(self) -> bool:
+        """Let one go on, and what may happen before; False if all stand still. Where nothing ever can, raise."""
+        if not self._parked:
+            msg = f"nothing can go on after {self.steps} steps; the tasks:\n{self.dump()}"
+            raise DeadlockError(msg)
+        self._on_step()
+        names = sorted(self._parked)
+        if self.stalled:
+            names = self._not_stalled(names)
+        if names:
+            self._let_go_on(names)
+        return bool(names)
+
     async def _drive(self) -> None:
         try:
             while True:
-                await wait_all_tasks_blocked()
-                if not self._parked:
-                    await self._sleep()
-                else:
-                    self._on_step()
-                    names = sorted(self._parked)
-                    if self.stalled:
-                        names = self._not_stalled(names)
-                    if names:
-                        self._let_go_on(names)
-                    else:
-                        await trio.sleep_until(min(self.stalled.values()))
+                if await self._all_stand_still():
+                    await trio.sleep_until(min(self.stalled.values()))
         finally:
             self._open()
+
+    async def _all_stand_still(self) -> bool:
+        """Let the clock open the gate until every parked task stands still; False if it is to go on as before."""
+        self._driver = trio.lowlevel.current_task()
+
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            self._driver = self._sleeper = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        return bool(await trio.lowlevel.wait_task_rescheduled(abort))
 
     def _not_stalled(self, names: list[str]) -> list[str]:
         now = trio.current_time()
         self.stalled = {name: until for name, until in self.stalled.items() if until > now}
         return [name for name in names if not any(f"{name}/".startswith(f"{stalled}/") for stalled in self.stalled)]
-
-    async def _sleep(self) -> None:
-        """Wait until something parks, for nothing is. Where nothing ever can, that is an error, not a silent end."""
-        if trio.lowlevel.current_statistics().seconds_to_next_deadline == float("inf"):
-            msg = f"nothing can go on after {self.steps} steps; the tasks:\n{self.dump()}"
-            raise DeadlockError(msg)
-        self._driver = trio.lowlevel.current_task()
-
-        def abort(_: Any) -> trio.lowlevel.Abort:
-            self._driver = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _let_go_on(self, names: list[str]) -> None:
         """Release one task, and sometimes others with it."""
