@@ -251,8 +251,10 @@ class Schedule:
         if self.steps > STEPS_MAX:
             msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.dump()}"
             raise LivelockError(msg)
-        prefer = self._policy(self, names) if len(names) > 1 else None
-        name = names[self._choices.choose(len(names), f"step {self.steps}", prefer, tuple(names))]
+        name = names[0]
+        if len(names) > 1:
+            prefer = self._policy(self, names)
+            name = names[self._choices.choose(len(names), f"step {self.steps}", prefer, tuple(names))]
         self.last = name
         self._release(self._parked.pop(name))
         one_in = self._together_one_in
