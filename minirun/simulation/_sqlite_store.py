@@ -118,9 +118,10 @@ class SqliteStore(Store):
         self._disks: dict[int, RecordingVFS] = {}
         self._observer: sqlite3.Connection | None = None
         self._locker: sqlite3.Connection | None = None
-        self._read_at = -1  # how much of the trace the cached state knows of
+        self._read_at = -1  # how much of the trace was done when the following was read
         self._read: dict[tuple[str, str | None, str | None], dict[str, JSON]] = {}
-        self._calm = RecordingVFS()  # for looking without being noticed
+        self._stored: dict[SessionKey, dict[int, str | None]] | None = None
+        self._calm = RecordingVFS(reads=False)  # for looking without being noticed
         self._salts = 1 + choices.choose(2**16, "salts of SQLite", lambda randomness: randomness.randrange(2**16))
         self._calm.seed(self._salts)
         self._trace = self._calm.trace
@@ -261,11 +262,16 @@ class SqliteStore(Store):
         connection.close()
         self._calm.fault = None
 
-    def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
-        """The committed state; read again only if the disk has changed."""
+    def _forget_what_has_changed(self) -> None:
+        """What was read once is read again only if the disk has changed."""
         if self._read_at != len(self._trace):
             self._read_at = len(self._trace)
             self._read.clear()
+            self._stored = None
+
+    def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
+        """The committed state."""
+        self._forget_what_has_changed()
         place = (app_name, user_id, session_id)
         if place not in self._read:
             self._read[place] = self._read_state(*place)
@@ -289,6 +295,12 @@ class SqliteStore(Store):
 
     def stored(self) -> dict[SessionKey, dict[int, str | None]]:
         """The ids of all events."""
+        self._forget_what_has_changed()
+        if self._stored is None:
+            self._stored = self._read_stored()
+        return self._stored
+
+    def _read_stored(self) -> dict[SessionKey, dict[int, str | None]]:
         rows = self._rows(
             "SELECT s.app_name, s.user_id, s.session_id, e.seq, json_extract(e.data, '$.id')"
             " FROM sessions s LEFT JOIN events e ON e.log = s.id ORDER BY s.id, e.seq"
