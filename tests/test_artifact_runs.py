@@ -492,6 +492,21 @@ async def test_contexts_read_versions_and_names_and_delete(store: Store) -> None
     assert await store.artifacts.list_artifact_keys(app_name="app", user_id="u", session_id="other") == ["user:photo"]
 
 
+@pytest.mark.parametrize("hook", ["on_user_message", "before_agent"])
+async def test_what_an_event_has_named_is_not_the_runs_own_any_more(store: Store, hook: str) -> None:
+    """Whether the message names it or a later event: once it is deleted by others, the run does not list it either."""
+    listed: list[list[str]] = []
+
+    async def work(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="saved by now"))
+        listed.append(await ctx.list_artifacts())
+        await store.artifacts.delete_artifact(**WHERE, filename=hook)
+        listed.append(await ctx.list_artifacts())
+
+    await run(store.runner(Logic(name="a", work=work), Saving(hook)))
+    assert listed == [[hook], []]
+
+
 async def test_a_context_that_has_ended_saves_nothing(store: Store) -> None:
     """After its call, and after the invocation, a context refuses to save and to delete."""
     kept: list[Any] = []

@@ -23,6 +23,7 @@ from hypercorn.trio import serve
 from mcp.server import Server as LowLevelServer
 from mcp.server.caching import CacheHint
 from mcp.server.mcpserver import MCPServer
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 
 from minirun import InMemoryRunner, InMemorySessionService, LlmAgent, RunConfig, Runner, run_once, run_sync
 from minirun.errors import (
@@ -538,6 +539,26 @@ async def test_a_change_that_is_told_drops_the_list(way: str) -> None:
                 while names != ["grown", "grows"]:
                     names = [each.name for each in await tools.get_tools_with_prefix()]
                     await trio.sleep(0.01)
+
+
+async def test_a_change_before_the_server_was_listened_to_drops_the_list() -> None:
+    """
+    A list that was read while the server was not listened to yet is read again once it is, although it was to be kept.
+    """
+    late, listen = trio.Event(), ListenHandler(InMemorySubscriptionBus())
+
+    async def listened(ctx: Any, params: Any) -> Any:
+        await late.wait()
+        return await listen(ctx, params)
+
+    hints = {"tools/list": CacheHint(ttl_ms=3_600_000)}
+    server = Lister([tool("a")], cache_hints=hints, on_subscriptions_listen=listened)
+    async with McpToolset(server) as tools:
+        assert [each.name for each in await tools.get_tools()] == ["a"]
+        server.tools.append(tool("b"))  # it tells nobody, as nobody listens
+        late.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [each.name for each in await tools.get_tools()] == ["a", "b"]
 
 
 @asynccontextmanager

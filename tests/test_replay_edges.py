@@ -5,6 +5,7 @@ What is said beside the order of an agent's logic, and whom a replay waits for: 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -29,6 +30,7 @@ from minirun import (
 )
 from minirun.errors import ReplayError
 from minirun.plugins import BasePlugin
+from minirun.runtime import CallbackContext
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
 from minirun.types import Content, Part
@@ -609,3 +611,91 @@ async def test_what_a_hook_of_the_run_says_comes_before_all_that_is_replayed() -
     async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
         await run.wait()
     assert (run.status, texts(await log_of(runner))) == ("completed", ["speaks 0", "hello", "speaks 1"])
+
+
+@pytest.mark.parametrize("where", ["step", "hook", "logic"])
+async def test_what_is_asked_side_by_side_in_a_later_round_waits_for_its_own_answer(where: str) -> None:
+    """Whoever has said nothing in its round before it asked: the answer to one question withdraws no other."""
+
+    async def ask(context: Any) -> Any:
+        return await context.request_input(f"{context.agent_name}?")
+
+    async def hook(callback_context: CallbackContext) -> None:
+        if callback_context.state["round"] == 2:
+            callback_context.state[callback_context.agent_name] = await ask(callback_context)
+
+    async def logic(ctx: InvocationContext) -> None:
+        if ctx.state["round"] == 2 and where != "hook":
+            answer = await (ctx.step("ask", partial(ask, ctx)) if where == "step" else ask(ctx))
+            ctx.state[ctx.agent_name] = answer
+
+    async def count(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(state={"round": ctx.state.get("round", 0) + 1}))
+
+    both = [Logic(name=name, logic=logic, before_agent_callback=hook if where == "hook" else None) for name in "xy"]
+    agents = [Logic(name="count", logic=count), ParallelAgent(name="both", sub_agents=both)]
+    runner = runner_for(LoopAgent(name="rounds", sub_agents=agents, max_iterations=2))
+    _, run = await run_to_end(runner)
+    waiting = []
+    while run.pending:
+        waiting.append(len(run.pending))
+        _, run = await run_to_end(runner, run.pending[-1].reply("yes"))
+    assert (run.status, waiting) == ("completed", [2, 1])
+    assert run.session.state == {"round": 2, "x": "yes", "y": "yes"}
+
+
+async def looks(ctx: InvocationContext) -> None:
+    """Ask somebody if there is a need, and say nothing if there is none."""
+    if ctx.state.get("user:need"):
+        await ctx.request_input("What is needed?")
+
+
+async def needs(ctx: InvocationContext) -> None:
+    """Say that there is a need."""
+    await ctx.emit(Event(message="There is a need.", state={"user:need": True}))
+
+
+async def asks(ctx: InvocationContext) -> None:
+    """Ask, and tell the answer."""
+    await ctx.emit(Event(message=await ctx.request_input("And now?")))
+
+
+async def test_who_has_read_and_said_nothing_says_nothing_again() -> None:
+    """Although what it has decided by was changed since, by an agent after it; a crash anywhere changes nothing."""
+
+    def agent() -> BaseAgent:
+        agents = [one("looks", looks), one("needs", needs), one("asks", asks)]
+        return SequentialAgent(name="all", sub_agents=agents)
+
+    runner = runner_of(agent())
+    _, run = await run_to_end(runner)
+    _, run = await run_to_end(runner, run.pending[0].reply("Rest."))
+    assert run.status == "completed"
+    log = await log_of(runner)
+    assert texts(log) == ["There is a need.", "Rest."]
+    for count in (2, 4):
+        run, found = await go_on(agent(), log, count)
+        assert run.status == ("paused" if count == 2 else "completed")
+        assert texts(found) == texts(log)[: count // 2]
+
+
+@pytest.mark.parametrize("first", ["looks", "asks"])
+async def test_what_the_last_before_a_pause_has_read_is_recorded(first: str, autojump_clock: MockClock) -> None:
+    """Who says nothing beside one that asks decides the same when the answer comes, whatever was written since."""
+
+    async def slowly_looks(ctx: InvocationContext) -> None:
+        await trio.sleep(first != "looks")
+        await looks(ctx)
+
+    async def slowly_asks(ctx: InvocationContext) -> None:
+        await trio.sleep(first != "asks")
+        await asks(ctx)
+
+    both = [one("looks", slowly_looks), one("asks", slowly_asks)]
+    runner = runner_for(ParallelAgent(name="both", sub_agents=both))
+    _, run = await run_to_end(runner)
+    (question,) = run.pending
+    assert len(await log_of(runner)) == (2 if first == "looks" else 3)
+    _, run = await run_to_end(runner, question.reply("Rest."), state_delta={"user:need": True})
+    assert (run.status, run.pending) == ("completed", [])
+    assert texts(await log_of(runner)) == ["Rest."]

@@ -76,18 +76,20 @@ async def test_another_attempt_of_a_tool_takes_a_step_again_that_has_failed(auto
     assert (answer.response, len(taken)) == ({"result": "paid"}, 3)
 
 
-async def test_a_limit_that_a_step_meets_is_no_outcome_of_it() -> None:
-    """A FatalError is not recorded: an agent that catches it takes the same step again, under the same key."""
+@pytest.mark.parametrize("in_nursery", [False, True])
+async def test_a_limit_that_a_step_meets_is_no_outcome_of_it(in_nursery: bool) -> None:
+    """A FatalError, also in a group, is not recorded: who catches it takes the same step again, under the same key."""
     keys: list[str] = []
 
     async def act(ctx: InvocationContext) -> None:
         async def work() -> int:
             keys.append(ctx.idempotency_key)
             if len(keys) == 1:
-                raise TokensLimitExceededError("enough")
+                error = TokensLimitExceededError("enough")
+                raise ExceptionGroup("of a nursery", [error]) if in_nursery else error
             return len(keys)
 
-        with pytest.raises(TokensLimitExceededError):
+        with pytest.raises(ExceptionGroup if in_nursery else TokensLimitExceededError):
             await ctx.step("work", work)
         await ctx.emit(Event(message=str(await ctx.step("work", work))))
 

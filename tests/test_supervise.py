@@ -14,11 +14,14 @@ import trio
 from trio.testing import MockClock
 
 from minirun import (
+    AgentTool,
     BaseAgent,
     Env,
     Event,
+    FunctionTool,
     InMemorySessionService,
     InvocationContext,
+    LlmAgent,
     ParallelAgent,
     RunConfig,
     Runner,
@@ -26,9 +29,11 @@ from minirun import (
 )
 from minirun.errors import ConfigurationError, InvalidValueError, ServiceClosedError, StorageError
 from minirun.sessions import BaseSessionService, SessionKey
+from minirun.testing import call
 
 from .ledger import forker
 from .mortals import effects_beside
+from .resuming import steps
 from .test_session_properties import check_file
 
 START = 1e9
@@ -185,6 +190,58 @@ async def test_a_supervisor_that_is_cancelled_leaves_what_it_did_to_the_next(
         await runner_of(service, tally).supervise()
     assert await statuses(service) == {"a": "completed", "b": "completed"}
     assert await texts(service, "a") == ["go", "", "begun", "", "done"]
+
+
+@pytest.mark.parametrize("policy", ["rerun", "report"])
+async def test_calls_that_a_cancelled_supervisor_leaves_are_left_open(
+    policy: Any, service: BaseSessionService, autojump_clock: MockClock
+) -> None:
+    """As by a killed process: one that has ended is answered, and what becomes of the other its tool says later."""
+    begun: list[str] = []
+
+    async def quick() -> str:
+        """Take no time."""
+        begun.append("quick")
+        return "was quick"
+
+    async def slow() -> str:
+        """Take a minute."""
+        begun.append("slow")
+        await trio.sleep(60)
+        return "was slow"
+
+    async def supervise(seconds: float) -> None:
+        model = steps([call("quick"), call("slow")], "done")
+        agent = LlmAgent(name="a", model=model, tools=[quick, FunctionTool(slow, on_interrupted=policy)])
+        with trio.move_on_after(seconds):
+            await Runner(agent=agent, app_name="app", session_service=service).supervise()
+
+    await interrupt(service, "s")
+    await supervise(30)
+    assert await statuses(service) == {"s": "interrupted"}
+    log = await service.read_events(app_name="app", user_id="u", session_id="s")
+    assert [each.response for event in log for each in event.get_function_responses()] == [{"result": "was quick"}]
+    await supervise(100)
+    assert await statuses(service) == {"s": "completed"}
+    assert begun == (["quick", "slow", "slow"] if policy == "rerun" else ["quick", "slow"])
+    log = await service.read_events(app_name="app", user_id="u", session_id="s")
+    [_, found] = [each.response for event in log for each in event.get_function_responses()]
+    assert found == {"result": "was slow"} if policy == "rerun" else found["error"]["type"] == "outcome_unknown"
+
+
+async def test_an_agent_inside_of_a_call_goes_on_after_its_supervisor_was_cancelled(
+    service: BaseSessionService, autojump_clock: MockClock
+) -> None:
+    """What it has said is not said again, and it comes to its end."""
+    tally = Tally()
+    worker = Worker(name="w", tally=tally, seconds=100)
+    await interrupt(service, "s")
+    for patience in (5, 200):
+        agent = LlmAgent(name="a", model=steps(call("w", request="work"), "all done"), tools=[AgentTool(worker)])
+        with trio.move_on_after(patience):
+            await Runner(agent=agent, app_name="app", session_service=service).supervise()
+    assert await statuses(service) == {"s": "completed"}
+    assert [text for text in await texts(service, "s") if text] == ["go", "begun", "done", "all done"]
 
 
 async def test_a_busy_session_takes_nobodys_place(service: BaseSessionService, autojump_clock: MockClock) -> None:

@@ -261,6 +261,8 @@ class BaseAgent(_AgentFields):
                 context._invocation.secrets.out_of_error(error)
                 raise
             await context._flush()
+            if context._reads is not None and context._reads.fresh:
+                context._invocation.silent_readers += (context._reads,)
 
     def _event_of(self, content: Content) -> Event:
         """What is emitted when a callback speaks in the agent's place."""

@@ -111,6 +111,8 @@ class Lanes:
             if replayer.record.next_in(ctx.branch) is not None:
                 return  # that was then; what is open is of a later round
         still_open = [call for call in ctx._invocation.open_calls() if (call.branch or "").startswith(self.within)]
+        if replayer is not None:  # also what is open of such a round that has asked before it has said anything
+            still_open = [call for call in still_open if replayer.record.is_asked_below(ctx._path, call.call_id)]
         if still_open:
             from ..runtime._closing import close_calls  # few lanes leave something open
 

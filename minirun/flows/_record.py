@@ -192,6 +192,12 @@ class Record:
         ids = {call.id for event in asked for call in event.get_function_calls()}
         return any(call_id not in self.responses or call_id in self.answered_now for call_id in ids)
 
+    def is_asked_below(self, path: str, call_id: str) -> bool:
+        """Whether a question, or another call, may have been asked by what runs on *path* or below, in this round."""
+        asked, path = self.find(f"{call_id}-asked"), unattempted(path)
+        by = None if asked is None else asked.actions.replay.asked_by
+        return by is None or f"{unattempted(by)}/".startswith((f"{path}/", f"{path}!", f"{path}#"))
+
     def check_replayed(self, branch: str | None, found: str) -> None:
         """
         Refuse what was *found* in the place of what is recorded in this branch.

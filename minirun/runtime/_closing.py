@@ -47,6 +47,8 @@ async def close_open_calls(
         to_close = await _without_suspended(context, to_close)
     for calls in by_event(to_close):
         await _emit(context, closing_event_at_end(calls, invocation.failures.unrecorded_calls))
+    if invocation.silent_readers and ending.status is InvocationStatus.PAUSED:  # nobody else will say what they read
+        await _emit(context, Event())
     if invocation.live.has_messages and ending.status in (InvocationStatus.FAILED, InvocationStatus.CANCELLED):
         await invocation.program.messages().store_messages(context)
     if ending.stores_failure and failure is not None:

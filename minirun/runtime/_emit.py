@@ -82,7 +82,7 @@ class Emitter:
         try:
             for key, write in emission.temp.items():  # one that does not fit is refused before anything is stored
                 apply_write(key, invocation.values.get(key), write)
-            for reader in context._position.readers:
+            for reader in context._position.readers + invocation.silent_readers:
                 if reader.fresh:
                     emission.reads[reader] = reader.unrecorded()
             complete = prepare(context, event, event_id, emission, detached=is_aside(context, event, closing=closing))
@@ -240,6 +240,8 @@ class Emission:
         self.pending.commit()
         for reader, recorded in self.reads.items():
             reader.settle(recorded)
+        if self._invocation.silent_readers:
+            self._invocation.silent_readers = tuple(each for each in self._invocation.silent_readers if each.fresh)
         if self.temp:
             self._invocation.keep_temp(self.temp)
         for others, index in self._position.concurrent:

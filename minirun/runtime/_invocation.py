@@ -84,7 +84,7 @@ class Invocation:
     __slots__ = (
         "budgets", "commit_watchers", "committer", "deps", "due_at", "emitter", "end_invocation", "ended", "env",
         "failures", "history", "id", "ids", "inside", "live", "memo", "program", "replayer", "run_artifacts",
-        "run_config", "run_id", "secrets", "status", "tool_events", "user_content", "values",
+        "run_config", "run_id", "secrets", "silent_readers", "status", "tool_events", "user_content", "values",
     )
 
     def __init__(
@@ -120,9 +120,11 @@ class Invocation:
         """By id: what tools have said in this run, and the steps; a call that is attempted again finds them."""
         self.inside: frozenset[str] = frozenset()  # as other sets here: an empty one takes no room
         """The calls that have agents inside, which may have left something open."""
+        self.silent_readers: tuple[Reads, ...] = ()
+        """Of agents that have ended without a word about what they have read: the next event carries it."""
         self.memo: dict[Any, Any] = {}  # what is worked out once in a run
         self.end_invocation = False
-        self.status = InvocationStatus.RUNNING  # what the hooks at the end of the run are told
+        self.status = InvocationStatus.RUNNING  # what the hooks at the end are told; `interrupted` once it is stopped
         self.ended = ""  # why nothing can be emitted any more
         self.run_artifacts: RunArtifacts | None = None
         """The artifacts, once somebody has asked for them."""

@@ -259,6 +259,8 @@ class Execution:
         self._has_left = True
         self.invocation.committer.leave()
         if not self._is_ending:
+            if self._is_supervised:
+                self.invocation.status = InvocationStatus.INTERRUPTED
             self._scope.cancel()
         if self._summing_up is not None:
             self._summing_up.cancel()

@@ -22,7 +22,7 @@ from ..flows._questions import SLEEP_UNTIL
 from ..flows._recorded_step import event_of, event_of_failure, outcome_of
 from ..sessions._asking import Question
 from ..types import Content, FunctionResponse, Part
-from ._failure import Pause, is_only_cancelled
+from ._failure import Pause, is_only_cancelled, leaves
 from ._ids import STEP_ID
 from ._questions import pose, question_id, replayed_answer
 
@@ -56,10 +56,10 @@ async def run_step(
     try:
         result = await _result_of(context, partial(work, *args, **named), late.append)
         event = event_of(event_id, result, step)
-    except FatalError:
-        ids.release([event_id])
-        raise
     except Exception as error:
+        if any(isinstance(leaf, FatalError) for leaf in leaves(error)):  # also in a group, of a nursery in the step
+            ids.release([event_id])
+            raise
         event, failure = event_of_failure(event_id, error, step, invocation.secrets.text_of(error)), error
     except BaseException:
         ids.release([event_id])  # who tries again takes the same step

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .._json import dumps
 from ._state import MISSING, REMOVED, Add, Extend, Write
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Reads:
                 known[key] = record.values[count][0] if record.values[count] else MISSING
             return known.get(key, value)
         fresh = self.fresh.setdefault(key, [])
-        if key not in known or (known[key] is not value and known[key] != value):
+        if key not in known or not _is_same(known[key], value):
             fresh.append((count,) if value is MISSING else (count, value))
             known[key] = value
         return value
@@ -76,3 +77,8 @@ class Reads:
                 self.fresh[key] = left
             else:
                 self.fresh.pop(key, None)
+
+
+def _is_same(known: Any, value: Any) -> bool:
+    """Whether they are the same as JSON: 1, 1.0 and true are not, although they are equal."""
+    return known is value or (known == value and dumps(known) == dumps(value))

@@ -3,9 +3,10 @@ The calls of one turn: they begin in call order, run together, and are answered 
 
 Each call was stored before this begins, and each is answered whatever happens: with its result, its error, that it
 was cancelled, or that nobody knows (promise P6). A cancelled batch stores what there is and lets the cancellation go
-on. Every tool writes to a layer of its own; the layers of those that succeeded are merged in call order. So of two
-calls that write one key the later one wins, if both leave it to the batch to store; what a call stores by an event of
-its own, as an agent that is a tool does, counts from that commit on.
+on; if that is a supervisor's, what has no result stays open, for the run that goes on. Every tool writes to a layer of
+its own; the layers of those that succeeded are merged in call order. So of two calls that write one key the later one
+wins, if both leave it to the batch to store; what a call stores by an event of its own, as an agent that is a tool
+does, counts from that commit on.
 
 A call may have to wait for somebody outside: for permission, for an answer, for a result that comes later. Those that
 are done are answered; the others stay open, and the invocation is paused. When it is resumed, only they are made.
@@ -23,6 +24,7 @@ from ..events import Event
 from ..flows._branches import calls_around
 from ..runtime import InvocationContext
 from ..runtime._failure import Pause
+from ..sessions import InvocationStatus
 from ..sessions._concurrent import ConcurrentWrites
 from ..types import Content, FunctionCall, Part
 from ._base import BaseTool
@@ -106,6 +108,8 @@ async def _close_inside(context: InvocationContext, batch: Sequence[ToolCall]) -
 async def _close(context: InvocationContext, batch: Sequence[ToolCall], later: Sequence[FunctionCall]) -> None:
     """Answer what is open of a batch that was stopped, and mark what waits, with the calls *later* in the turn."""
     done, waiting = _parted(batch)
+    if context._invocation.status is InvocationStatus.INTERRUPTED:  # as a process that dies would leave them
+        done = [each for each in done if each.outcome is not None]
     if any(each.id in context._invocation.live.open_calls for each in done):
         try:
             await _close_inside(context, done)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..._postgres._connection import ServerError
 from ..._postgres._errors import sqlstate
+from ..._postgres._values import Statement
 from ...errors import AlreadyExistsError, InvalidValueError, StorageRolledBackError
 from ...events import Event
 from .._call_fold import CallFold
@@ -18,14 +19,19 @@ from .._key import SessionKey
 from .._state import Values
 from ._cache import SessionCache
 from ._database import Database
-from ._rows import call_row
+from ._rows import call_row, corrupt
 from ._schema import REFUSED_OPERATION, SEPARATOR
 from ._session import DatabaseSession, Row
 from ._state import STATE_KEY_BYTES, news_call, operation_error, shared_rows, state_rows, take_news
 from ._statement import Rows, create_call
 from ._text import read_key, stored_key
 
-__all__ = ["already_exists", "create_session", "is_duplicate"]
+__all__ = ["already_exists", "check_counter", "create_session", "is_duplicate"]
+
+_COUNTER = Statement("counter", "SELECT FROM minirun.store")
+
+# The name of the constraint that says that there is one session of a name: the server's own, of the table's columns.
+_ONE_OF_A_NAME = "sessions_app_name_user_id_session_id_key"
 
 
 def already_exists(key: SessionKey) -> AlreadyExistsError:
@@ -34,8 +40,21 @@ def already_exists(key: SessionKey) -> AlreadyExistsError:
 
 
 def is_duplicate(error: StorageRolledBackError) -> bool:
-    """Whether it says that there is such a session."""
-    return sqlstate(error) == "23505"
+    """Whether it says that there is such a session, and not that something else is there twice, as in a damaged one."""
+    cause = error.__cause__
+    return sqlstate(error) == "23505" and isinstance(cause, ServerError) and cause.constraint == _ONE_OF_A_NAME
+
+
+async def check_counter(database: Database) -> None:
+    """
+    Look whether the row is there with which all that is stored is counted: without it nothing is stored.
+
+    Raises:
+        StorageCorruptError: It is not.
+    """
+    [found] = await database.read(_COUNTER())
+    if not found.rows:
+        raise corrupt(database.name, "expected one row in minirun.store, found none")
 
 
 async def create_session(
@@ -47,6 +66,7 @@ async def create_session(
     Raises:
         AlreadyExistsError: There is such a session.
         InvalidValueError: The key is too long, or an operation does not fit the shared state.
+        StorageCorruptError: The row that counts is gone.
     """
     created, newest = events[0].timestamp, events[-1]
     assert created is not None
@@ -65,6 +85,7 @@ async def create_session(
             raise _operation_error(events, error) from None
         raise
     if not made.rows:
+        await check_counter(database)
         raise already_exists(key)
     number, chain, *_ = made.rows[0]
     live = cache.made(key, Row(number, 0, created, created, 0, None, None, True, True, chain, 0, False))

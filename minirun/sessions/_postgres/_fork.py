@@ -28,7 +28,7 @@ from .._scoped import Segment
 from .._shared_past import share_events
 from ._artifacts import fork_artifacts, reserved_rows, taken_error, taken_name
 from ._cache import CALLS, FIND, PASTS, STATE, THERE, SessionCache
-from ._create import already_exists, is_duplicate
+from ._create import already_exists, check_counter, is_duplicate
 from ._database import Database
 from ._rows import INVOCATION, call_of, call_row, corrupt, row_of, segments_of, stored_invocation, stored_status
 from ._statement import Rows, fork_call
@@ -55,6 +55,7 @@ async def fork_session(
 
     Raises:
         SessionNotFoundError, AlreadyExistsError, InvalidValueError: See `BaseSessionService.fork_session`.
+        StorageCorruptError: The row that counts is gone.
     """
     while True:
         place, name = (key.app_name, key.user_id, key.session_id), database.name
@@ -104,6 +105,7 @@ async def fork_session(
             raise taken_error(filename, new.session_id) from None
         raise
     if not made.rows:
+        await check_counter(database)
         return False
     await share_events(cache, key, new)
     return True

@@ -268,6 +268,7 @@ class Link:
             return
         try:
             async with client.listen(tools_list_changed=tools, prompts_list_changed=prompts) as changes:
+                self._on_change()  # what has changed since the connection was made was told to nobody
                 async for _ in changes:
                     self._on_change()
         except (MCPError, OSError, RuntimeError, TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
