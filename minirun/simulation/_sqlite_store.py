@@ -69,10 +69,10 @@ def new_file() -> bytes:
 
 @attrs.frozen(eq=False)
 class _FixedEnv(Env):
-    """For a file that is the same whoever makes it."""
+    """For a file that is the same in every process that makes it."""
 
     def new_id(self, path: str) -> str:
-        """An id, for somebody who is the only one to have one."""
+        """The id of the only owner that such a file has."""
         return f"{0:032x}"
 
 
