@@ -37,7 +37,7 @@ class Quiet(BaseAgent):
 
 
 def test_a_step_takes_one_round_of_the_loop() -> None:
-    """The gate is opened by trio's clock: no task waits until all others wait, which takes two rounds more."""
+    """The gate is opened by trio's clock: no task waits until all others wait, which takes a round more."""
     rounds = Rounds()
 
     async def scenario(world: World) -> None:

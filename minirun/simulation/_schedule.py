@@ -8,7 +8,7 @@ is not delivered at once, either: the task gets it when it is chosen.
 
 The gate is opened by the clock of the run. trio asks its clock how long it may sleep, and does so only when no task can
 go on: at that moment one is chosen, and trio goes on with it at once. A task that waited until all others wait would
-cost three rounds of trio's loop for each step. There is such a task nevertheless, the *driver*: an error in the clock
+cost another round of trio's loop for each step. There is such a task nevertheless, the *driver*: an error in the clock
 would be one of trio itself, so the driver gets it to raise, and it waits where every parked task stands still.
 
 This uses trio's public API. What happens between two points is up to trio, whose order of ready tasks is random; the
