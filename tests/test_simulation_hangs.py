@@ -165,6 +165,29 @@ def test_a_wait_that_only_the_usual_deadline_ends_is_a_deadlock(storage: Storage
     assert "waits for an Event, at most until 3600 s" in str(outcome.failure)
 
 
+def test_a_wait_for_nobody_after_time_has_passed_is_a_deadlock() -> None:
+    """The clock notices that nothing is left to jump to, also where no task has come to a point meanwhile."""
+
+    async def scenario(world: World) -> None:
+        await trio.sleep(5)
+        await trio.Event().wait()
+
+    failure = ended(scenario).failure
+    assert isinstance(failure, DeadlockError)
+    assert "nothing can go on" in str(failure)
+    assert "/scenario: waits for an Event" in str(failure)
+
+
+def test_who_waits_until_all_others_wait_is_no_deadlock() -> None:
+    """Such a task goes on when nobody else can, so it is not the end of the world that nobody else ever will."""
+
+    async def scenario(world: World) -> None:
+        for _ in range(3):
+            await trio.testing.wait_all_tasks_blocked()
+
+    simulate(scenario, SeededChoices(1), storage="memory").check()
+
+
 def test_a_deadline_that_was_asked_for_says_how_the_tasks_waited() -> None:
     """It is a failure of the run, which a scenario may expect; told are all tasks at that moment."""
 

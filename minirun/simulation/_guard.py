@@ -19,6 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import lru_cache
 from types import FrameType
 from typing import Any, Final
 
@@ -124,23 +125,25 @@ class Guard:
         self._luck = random.getstate()
         self._thread = threading.get_ident()
         for module, name, why in _REPLACED:
-            if hasattr(module, name):
-                real = getattr(module, name)
+            real = getattr(module, name, None)
+            if real is not None:
                 self._real.append((module, name, real))
-                setattr(module, name, self._refusing(f"{module.__name__}.{name}()", real, why))
+                setattr(module, name, _refusing(f"{module.__name__}.{name}()", real, why))
         _ACTIVE[self._thread] = self
         if self._is_strict:
             sys.setprofile(self._profile)
 
     def stop(self) -> None:
         """Put everything back, if it is not yet."""
+        if not self._thread:
+            return
         if self._is_strict:
             sys.setprofile(None)
         _ACTIVE.pop(self._thread, None)
         for module, name, real in self._real:
             setattr(module, name, real)
         others = [one for one in threading.enumerate() if not one.name.startswith(("MainThread", "Trio thread", NAME))]
-        if self._thread and self.leak is None and not others and random.getstate() != self._luck:
+        if self.leak is None and not others and random.getstate() != self._luck:
             self.leak = LeakError("something drew from `random`, whose randomness no seed decides; use Env.random()")
         self._real.clear()
         self._thread = 0
@@ -158,11 +161,17 @@ class Guard:
         if leaks and caller != __name__ and caller.partition(".")[0] not in _EXEMPT:
             self.refuse(f"{owner.__name__ if owner is not None else ''}.{name}()", _BUILTIN[name])
 
-    def _refusing(self, what: str, real: Callable[..., Any], why: str) -> Callable[..., Any]:
-        def refusing(*args: Any, **options: Any) -> Any:
-            caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
-            if threading.get_ident() == self._thread and (caller not in _EXEMPT or "thread" in why):
-                self.refuse(what, why)
-            return real(*args, **options)
 
-        return refusing
+@lru_cache(maxsize=4 * len(_REPLACED))
+def _refusing(what: str, real: Callable[..., Any], why: str) -> Callable[..., Any]:
+    """What stands for a function while a simulation runs, in whatever thread; made once, as every seed needs it."""
+
+    def refusing(*args: Any, **options: Any) -> Any:
+        guard = _ACTIVE.get(threading.get_ident())
+        if guard is not None:
+            caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+            if caller not in _EXEMPT or "thread" in why:
+                guard.refuse(what, why)
+        return real(*args, **options)
+
+    return refusing

@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 
 import attrs
 import trio
-from trio.testing import MockClock
 
 from .._json import brief
 from ..errors import ConfigurationError
@@ -112,9 +111,8 @@ def _simulate(scenario: Scenario, choices: Choices, world: World, guard: Guard) 
     try:
         watchdog.start()
         with seeded_trio(seed):
-            clock = MockClock(autojump_threshold=0)
             # Ctrl-C waits for a checkpoint: in the middle of a call from SQLite it would be lost
-            trio.run(main, clock=clock, restrict_keyboard_interrupt_to_checkpoints=True)
+            trio.run(main, clock=world.schedule.clock(), restrict_keyboard_interrupt_to_checkpoints=True)
     except BaseException as error:
         failure = first_failure(error)
         if not isinstance(failure, Exception) and watchdog.failure is None and not is_pytest_failure(failure):
