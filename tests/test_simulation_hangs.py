@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from itertools import repeat
 from math import inf
@@ -387,6 +388,28 @@ def test_the_watchdog_ends_without_work(monkeypatch: pytest.MonkeyPatch) -> None
         if thread.name == _watchdog.NAME:
             thread.join(20)
             assert not thread.is_alive()
+
+
+def test_the_watchdog_keeps_no_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread has looked at a simulation, and sleeps; nothing of the simulation is left all the same."""
+    looks: list[str] = []
+    seen: list[weakref.ref[World]] = []
+    monkeypatch.setattr(_watchdog, "LOOK_EVERY_S", 0.01)
+
+    def clock() -> float:
+        looks.append(threading.current_thread().name)
+        return 0.0
+
+    monkeypatch.setattr(_watchdog, "monotonic", clock)
+
+    async def scenario(world: World) -> None:
+        seen.append(weakref.ref(world))
+        looks.clear()
+        while looks.count(_watchdog.NAME) < 2:
+            pass
+
+    simulate(scenario, SeededChoices(1), storage="memory").check()
+    assert seen[0]() is None
 
 
 # --- what is told -----------------------------------------------------------------------------------------------------

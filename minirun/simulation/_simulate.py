@@ -92,8 +92,12 @@ def simulate(
     check_settings(storage, processes)
     named = checked_faults(faults, storage)
     with _without_garbage_collection():  # the world is out of reach when this ends
-        world = World(choices, faults=named, storage=storage, processes=processes, deep=deep)
-        return _simulate(scenario, choices, world, Guard(strict=strict))
+        return _simulate(
+            scenario,
+            choices,
+            World(choices, faults=named, storage=storage, processes=processes, deep=deep),
+            Guard(strict=strict),
+        )
 
 
 def _simulate(scenario: Scenario, choices: Choices, world: World, guard: Guard) -> Outcome:

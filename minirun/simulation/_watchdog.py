@@ -116,14 +116,19 @@ def _look() -> None:
         sleep(LOOK_EVERY_S)
         with _lock:
             now_s = monotonic()
-            for watchdog in list(_watched.values()):
-                if watchdog._due_s <= now_s:
-                    watchdog._strike()
+            _strike_overdue(now_s)
             if _watched:
                 idle_since_s = now_s
             elif now_s - idle_since_s > IDLE_S:
                 _thread = None
                 return
+
+
+def _strike_overdue(now_s: float) -> None:
+    """A function of its own, for a variable of the thread's would keep the last world while the thread sleeps."""
+    for watchdog in list(_watched.values()):
+        if watchdog._due_s <= now_s:
+            watchdog._strike()
 
 
 def _interrupt(ident: int) -> None:
