@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .agents import AgentTool as AgentTool
     from .agents import BaseAgent as BaseAgent
     from .agents import InvocationContext as InvocationContext
+    from .agents import LiveRequestQueue as LiveRequestQueue
     from .agents import LlmAgent as LlmAgent
     from .agents import LoopAgent as LoopAgent
     from .agents import ParallelAgent as ParallelAgent
@@ -53,8 +54,8 @@ else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
-            ".agents": "Agent AgentTool BaseAgent InvocationContext LlmAgent LoopAgent ParallelAgent "
-            "ReadonlyContext SequentialAgent",
+            ".agents": "Agent AgentTool BaseAgent InvocationContext LiveRequestQueue LlmAgent LoopAgent "
+            "ParallelAgent ReadonlyContext SequentialAgent",
             ".apps": "App",
             ".env": "Env",
             ".events": "Event EventActions",

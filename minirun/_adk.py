@@ -13,7 +13,8 @@ Loaded when an import or an argument fails, or when a module is asked for by ADK
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
@@ -45,8 +46,8 @@ def _paths(package: str, modules: str, *, renamed: Mapping[str, Mapping[str, str
 PATHS: dict[str, Stand] = {
     **_paths(
         "agents",
-        "base_agent callback_context context llm_agent loop_agent parallel_agent readonly_context run_config "
-        "sequential_agent",
+        "base_agent callback_context context live_request_queue llm_agent loop_agent parallel_agent readonly_context "
+        "run_config sequential_agent",
         renamed={"context": {"Context": "CallbackContext"}},
     ),
     "agents.context_cache_config": Stand(("models",)),
@@ -199,9 +200,14 @@ _MISSING = (
         names="HarmBlockThreshold HarmCategory",
     ),
     Missing("write minirun.agents.LlmAgent(model_retry=...), which all providers have", names="HttpRetryOptions"),
+    Missing("no adapter has an equal of it; leave it out", names="AutomaticFunctionCallingConfig VideoMetadata"),
     Missing(
-        "no adapter has an equal of it; leave it out",
-        names="AudioTranscriptionConfig AutomaticFunctionCallingConfig Modality SpeechConfig VideoMetadata",
+        "a live model speaks with one voice, by its name: minirun.types.PrebuiltVoiceConfig(voice_name=...)",
+        names="MultiSpeakerVoiceConfig ReplicatedVoiceConfig SpeakerVoiceConfig VoiceConsentSignature",
+    ),
+    Missing(
+        "no adapter shows a face or interprets; leave it out",
+        names="AvatarConfig CustomizedAvatar TranslationConfig",
     ),
     # tools
     Missing(
@@ -249,9 +255,13 @@ _MISSING = (
         names="ToolThreadPoolConfig",
     ),
     Missing(
-        "live runs, with audio and video, are not in this version; use Runner.run_async",
-        names="ActiveStreamingTool LiveRequest LiveRequestQueue",
-        modules="agents.active_streaming_tool agents.live_request_queue live",
+        "the runtime keeps the tools of a live run itself; leave it out",
+        names="ActiveStreamingTool",
+        modules="agents.active_streaming_tool",
+    ),
+    Missing(
+        "a live model is one that speaks, by a minirun.models.BaseLlmConnection",
+        modules="live",
     ),
     Missing("subclass minirun.workflow.Node, and override run_node_impl", names="BaseNode"),
     Missing(
@@ -385,47 +395,31 @@ class _Loader(Loader):
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
-_LIVE_OPTION = "it is for live runs, which are not in this version; leave it out"
 _CONFIG_OPTION = "it is a setting of requests: write LlmAgent(generate_content_config=GenerateContentConfig(...))"
 
 # The arguments of ADK's RunConfig that are not here, with what to do instead.
 OF_RUN_CONFIG: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "avatar_config",
-            "enable_affective_dialog",
-            "explicit_vad_signal",
-            "history_config",
-            "input_audio_transcription",
-            "output_audio_transcription",
-            "proactivity",
-            "realtime_input_config",
-            "response_modalities",
-            "save_live_audio",
-            "save_live_blob",
-            "session_resumption",
-            "speech_config",
-            "translation_config",
-        ),
-        _LIVE_OPTION,
-    ),
     **dict.fromkeys(("http_options", "labels"), _CONFIG_OPTION),
     "service_tier": f"{_CONFIG_OPTION} with extra_body",
-    "support_cfc": _LIVE_OPTION,
-    "context_window_compression": "write App(events_compaction_config=...): what is old is told as a summary",
+    "avatar_config": "no adapter shows a face; leave it out",
     "include_thoughts_from_other_agents": "models are told what others said, not what they thought; leave it out",
     "model_input_context": "add to llm_request.contents in a before_model_callback",
     "save_input_blobs_as_artifacts": "write App(plugins=[SaveFilesAsArtifactsPlugin()]), from minirun.plugins",
+    "save_live_audio": "write save_live_blob=True",
+    "support_cfc": "a live run is Runner.run_live; leave it out",
     "telemetry": "write App(plugins=[TracingPlugin()]), from minirun.plugins",
     "tool_thread_pool_config": (
         "synchronous tools run in worker threads anyway; FunctionTool(f, max_concurrency=...) says how many at once"
     ),
+    "translation_config": "no adapter interprets; write what to translate into the instruction of the agent",
 }
 
 
-def refusal(option: str, known: Iterable[str]) -> Exception:
+def refusal(option: str, known: Sequence[str]) -> Exception:
     """Return what to raise for an argument that RunConfig does not take: why, if ADK has it, or which it takes."""
     advice = OF_RUN_CONFIG.get(option)
     if advice is None:
-        return TypeError(f"RunConfig has no field {option!r}; it has {', '.join(known)}")
+        nearest = next(iter(get_close_matches(option, known, 1)), None)
+        hint = "" if nearest is None else f" (did you mean {nearest!r}?)"
+        return TypeError(f"RunConfig has no field {option!r}{hint}; it has {', '.join(known)}")
     return NotSupportedError(f"RunConfig.{option} has no effect in this version of minirun; {advice}")

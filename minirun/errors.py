@@ -18,6 +18,7 @@ from ._lazy import names_of
 if TYPE_CHECKING:  # what the table below names, for type checkers; each module lists its own
     from ._api_errors import *
     from ._guardrail_errors import *
+    from ._live_errors import *
     from ._model_errors import *
     from ._state_schema_error import *
     from ._tool_server_errors import *
@@ -27,6 +28,7 @@ else:
         "minirun._api_errors": "ApiConnectionError ApiError ApiTimeoutError AuthorizationError "
         "AuthorizationUnavailableError",
         "minirun._guardrail_errors": "GuardrailTripwireError",
+        "minirun._live_errors": "IdleTimeoutError LiveQueueFullError TurnsLimitExceededError",
         "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
         "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError ModelTimeoutError",
         "minirun._state_schema_error": "StateSchemaError",
@@ -42,20 +44,21 @@ __all__ = [
     "AlreadyExistsError", "ApiConnectionError", "ApiError", "ApiTimeoutError", "ArgumentError", "AuthorizationError",
     "AuthorizationUnavailableError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
     "ContextTooLongError", "CredentialRefusedError", "CredentialServiceError", "DeadlineExceededError", "FatalError",
-    "GuardrailTripwireError", "InvalidEventError", "InvalidMessageError", "InvalidValueError", "InvocationEndedError",
-    "InvocationNotFoundError", "LlmCallsLimitExceededError", "McpAuthenticationError", "McpConnectionError", "McpError",
-    "McpToolError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",
-    "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
-    "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelRetry", "ModelTimeoutError",
-    "NodeInputError", "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError",
-    "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
-    "RetriesExceededError", "RouteError", "ScriptError", "SecondOutputError", "SecretError", "ServiceClosedError",
-    "ServiceInUseError", "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError",
-    "StateSchemaError", "StorageBusyError", "StorageConnectionError", "StorageCorruptError", "StorageError",
-    "StorageFormatError", "StorageFullError", "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError",
+    "GuardrailTripwireError", "IdleTimeoutError", "InvalidEventError", "InvalidMessageError", "InvalidValueError",
+    "InvocationEndedError", "InvocationNotFoundError", "LiveQueueFullError", "LlmCallsLimitExceededError",
+    "McpAuthenticationError", "McpConnectionError", "McpError", "McpToolError", "MinirunError", "MissingArtifactError",
+    "MissingDepsError", "MissingStateKeyError", "ModelAuthenticationError", "ModelConnectionError",
+    "ModelContractError", "ModelError", "ModelOverloadedError", "ModelRateLimitedError", "ModelRefusedError",
+    "ModelRequestError", "ModelRetry", "ModelTimeoutError", "NodeInputError", "NodeRejectedError",
+    "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError", "NotSupportedAttributeError",
+    "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
+    "RouteError", "ScriptError", "SecondOutputError", "SecretError", "ServiceClosedError", "ServiceInUseError",
+    "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError",
+    "StorageBusyError", "StorageConnectionError", "StorageCorruptError", "StorageError", "StorageFormatError",
+    "StorageFullError", "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError",
     "StorageUncertainError", "StrayCancellationError", "ThreadsExhaustedError", "TokensLimitExceededError",
-    "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError", "UnfinishedAgentError",
-    "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
+    "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError", "TurnsLimitExceededError",
+    "UnfinishedAgentError", "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
 ]
 
 

@@ -18,7 +18,7 @@ from ._fields import EMPTY_LIST, FLAG, JSON_VALUE, NAME_SET, NAMES, OBJECT, TEXT
 from ._json import EMPTY_DICT, JSON, finite, freeze, shown
 from ._values import Memoized, Value, constructed, unknown_field
 from .errors import InvalidValueError
-from .types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
+from .types import Content, FunctionCall, FunctionResponse, Part, Transcription, UsageMetadata
 
 __path__: list[str] = []  # so that the modules are found that ADK has below `events`: see `_adk`
 
@@ -360,6 +360,10 @@ class Event(Value):
     `timestamp` is in seconds since the epoch; it tells people when, and orders nothing. `model_version` is which model
     has said it, as its provider calls it; `grounding_metadata` and `citation_metadata` are what it says of its sources.
     `partial_output` is what there is of the `output`, in partial events of an agent with an `output_schema`.
+
+    In live runs: `input_transcription` and `output_transcription` say that the content was spoken, and what of it was
+    understood; `live` is what else is told of the conversation there, such as `{"item_id": ...}`, by which the model's
+    side calls the utterance, or `{"connection": 2, "reason": "go_away"}`, in an event of its own for each connection.
     """
 
     id: str | None = attrs.field(default=None, metadata=TEXT)
@@ -385,6 +389,9 @@ class Event(Value):
     grounding_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     citation_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     partial_output: JSON = attrs.field(default=None, metadata=JSON_VALUE)
+    input_transcription: Transcription | None = attrs.field(default=None, metadata=instance_of(Transcription))
+    output_transcription: Transcription | None = attrs.field(default=None, metadata=instance_of(Transcription))
+    live: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
     def __init__(
@@ -416,6 +423,9 @@ class Event(Value):
         grounding_metadata: Mapping[str, object] | None = None,
         citation_metadata: Mapping[str, object] | None = None,
         partial_output: object = None,
+        input_transcription: Transcription | None = None,
+        output_transcription: Transcription | None = None,
+        live: Mapping[str, object] | None = None,
         unknown_fields: Mapping[str, object] = EMPTY_DICT,
     ) -> None:
         if partial_output is not None and not partial:
@@ -435,32 +445,15 @@ class Event(Value):
             actions = with_route(actions, route)
         construct: Any = Event.__attrs_init__  # a subclass may have another one; mypy takes the types of the fields
         construct(
-            self,
-            id=id,
-            invocation_id=invocation_id,
-            author=author,
-            seq=seq,
-            timestamp=timestamp,
-            content=content,
-            actions=actions,
-            branch=branch,
-            partial=partial,
-            turn_complete=turn_complete,
-            finish_reason=finish_reason,
-            error_code=error_code,
-            error_message=error_message,
-            interrupted=interrupted,
-            long_running_tool_ids=long_running_tool_ids,
-            output=output,
-            node_info=NO_NODE if node_info is None else node_info,
-            usage_metadata=usage_metadata,
-            custom_metadata=custom_metadata,
-            model_version=model_version,
-            grounding_metadata=grounding_metadata,
-            citation_metadata=citation_metadata,
-            partial_output=partial_output,
-            unknown_fields=unknown_fields,
-        )
+            self, id=id, invocation_id=invocation_id, author=author, seq=seq, timestamp=timestamp, content=content,
+            actions=actions, branch=branch, partial=partial, turn_complete=turn_complete, finish_reason=finish_reason,
+            error_code=error_code, error_message=error_message, interrupted=interrupted,
+            long_running_tool_ids=long_running_tool_ids, output=output,
+            node_info=NO_NODE if node_info is None else node_info, usage_metadata=usage_metadata,
+            custom_metadata=custom_metadata, model_version=model_version, grounding_metadata=grounding_metadata,
+            citation_metadata=citation_metadata, partial_output=partial_output, input_transcription=input_transcription,
+            output_transcription=output_transcription, live=live, unknown_fields=unknown_fields,
+        )  # fmt: skip
 
     @property
     def message(self) -> Content | None:
@@ -471,6 +464,13 @@ class Event(Value):
     def text(self) -> str:
         """The text parts joined, thoughts left out; empty when there are none."""
         return self.content.text if self.content is not None else ""
+
+    @property
+    def audio(self) -> bytes:
+        """The sound in this event, as the model's side sends it (PCM16); empty when there is none."""
+        parts = () if self.content is None else self.content.parts
+        blobs = (part.inline_data for part in parts if part.inline_data is not None)
+        return b"".join(blob.data for blob in blobs if blob.mime_type.startswith("audio/"))
 
     def get_function_calls(self) -> list[FunctionCall]:
         """The calls in this event, in order."""
@@ -500,7 +500,7 @@ class Event(Value):
             return True
         content = self.content
         if self.partial or content is None:
-            return not self.partial and self.actions.replay.step is None
+            return not self.partial and self.actions.replay.step is None and self.live is None
         if any(content.calls_and_responses):
             return False
         return not (content.parts and content.parts[-1].code_execution_result is not None)

@@ -20,22 +20,19 @@ from ._lazy import names_of
 from ._values import Memoized, Value, check_in_subclass, constructed, unknown_field
 from .errors import InvalidValueError
 
-if TYPE_CHECKING:
-    from ._genai import FinishReason as FinishReason
-    from ._genai import ModelContent as ModelContent
-    from ._genai import Schema as Schema
-    from ._genai import Type as Type
-    from ._genai import UserContent as UserContent
-    from ._request_types import FunctionCallingConfig as FunctionCallingConfig
-    from ._request_types import HttpOptions as HttpOptions
-    from ._request_types import SafetySetting as SafetySetting
-    from ._request_types import ThinkingConfig as ThinkingConfig
-    from ._request_types import ToolConfig as ToolConfig
+if TYPE_CHECKING:  # what the table below names, for type checkers; each module lists its own
+    from ._genai import *
+    from ._live_types import *
+    from ._request_types import *
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),
         {
             "minirun._genai": "FinishReason ModelContent Schema Type UserContent",
+            "minirun._live_types": "ActivityEnd ActivityHandling ActivityStart AudioTranscriptionConfig "
+            "AutomaticActivityDetection ContextWindowCompressionConfig EndSensitivity HistoryConfig "
+            "Modality PrebuiltVoiceConfig ProactivityConfig RealtimeInputConfig SessionResumptionConfig "
+            "SlidingWindow SpeechConfig StartSensitivity TurnCoverage VoiceConfig",
             "minirun._request_types": "FunctionCallingConfig HttpOptions SafetySetting ThinkingConfig ToolConfig",
         },
     )
@@ -43,10 +40,13 @@ else:
 __path__: list[str] = []  # so that an import of a name that is not here is told why: see `_adk`
 
 __all__ = [
-    "Blob", "CodeExecutionResult", "Content", "ExecutableCode", "FileData", "FinishReason", "FunctionCall",
-    "FunctionCallingConfig", "FunctionDeclaration", "FunctionResponse", "GenerateContentConfig", "HttpOptions",
-    "ModelContent", "Part", "SafetySetting", "Schema", "ThinkingConfig", "ToolConfig", "Type", "UsageMetadata",
-    "UserContent",
+    "ActivityEnd", "ActivityHandling", "ActivityStart", "AudioTranscriptionConfig", "AutomaticActivityDetection",
+    "Blob", "CodeExecutionResult", "Content", "ContextWindowCompressionConfig", "EndSensitivity", "ExecutableCode",
+    "FileData", "FinishReason", "FunctionCall", "FunctionCallingConfig", "FunctionDeclaration", "FunctionResponse",
+    "GenerateContentConfig", "HistoryConfig", "HttpOptions", "Modality", "ModelContent", "Part", "PrebuiltVoiceConfig",
+    "ProactivityConfig", "RealtimeInputConfig", "SafetySetting", "Schema", "SessionResumptionConfig", "SlidingWindow",
+    "SpeechConfig", "StartSensitivity", "ThinkingConfig", "ToolConfig", "Transcription", "TurnCoverage", "Type",
+    "UsageMetadata", "UserContent", "VoiceConfig",
 ]
 
 
@@ -110,12 +110,17 @@ class FunctionResponse(Value):
     What a tool answered. `id` is that of the call; an answer that holds the key `error` is a failure.
 
     `parts` are images, sounds and files that belong to the answer: parts with `inline_data` or `file_data`.
+
+    Two fields are for live connections that take interim results: `will_continue` says that more answers of this call
+    follow, `scheduling` when the model is to speak of it (`SILENT`, `WHEN_IDLE`, `INTERRUPT`).
     """
 
     name: str = attrs.field(metadata=TEXT)
     response: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     id: str | None = attrs.field(default=None, metadata=TEXT)
     parts: Sequence[Part] = attrs.field(default=EMPTY_LIST, metadata=checked(lambda value, path: _media(value, path)))
+    scheduling: str | None = attrs.field(default=None, metadata=TEXT)
+    will_continue: bool | None = attrs.field(default=None, metadata=FLAG)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
@@ -298,6 +303,16 @@ class Content(Memoized):
 
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
+class Transcription(Value):
+    """What was spoken, as text: a piece of it, the last of which is `finished`; in stored events all of it."""
+
+    text: str | None = attrs.field(default=None, metadata=TEXT)
+    finished: bool | None = attrs.field(default=None, metadata=FLAG)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+
+@constructed
+@attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class UsageMetadata(Value):
     """
     Token counts, as far as the provider has told them; None: it has not.
@@ -319,11 +334,16 @@ class UsageMetadata(Value):
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class FunctionDeclaration(Value):
-    """A tool as a model sees it: `parameters` is a JSON schema of type object."""
+    """
+    A tool as a model sees it: `parameters` is a JSON schema of type object.
+
+    `behavior` is for live connections: `NON_BLOCKING` where the model is to go on while the tool runs.
+    """
 
     name: str = attrs.field(metadata=TEXT)
     description: str = attrs.field(default="", metadata=TEXT)
     parameters: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=check_in_subclass, metadata=OBJECT)
+    behavior: str | None = attrs.field(default=None, metadata=TEXT)
 
 
 def declarations(value: object, path: str = "GenerateContentConfig.tools") -> tuple[FunctionDeclaration, ...]:

@@ -134,6 +134,11 @@ def test_adk_s_other_names_of_a_thing_are_found_at_its_path() -> None:
 
     assert preload_memory_tool is minirun.tools.preload_memory
     assert LlmCallsLimitExceededError is minirun.errors.LlmCallsLimitExceededError
+    from minirun.agents.live_request_queue import LiveRequest, LiveRequestQueue  # type: ignore[import-not-found]
+    from minirun.agents.run_config import RunConfig as ConfigThere  # type: ignore[import-not-found]
+
+    assert (LiveRequest, LiveRequestQueue) == (minirun.agents.LiveRequest, minirun.LiveRequestQueue)
+    assert ConfigThere is RunConfig
     assert minirun.tools.AgentTool is minirun.AgentTool
     assert minirun.Agent is minirun.agents.Agent is LlmAgent
 
@@ -171,7 +176,9 @@ def test_the_table_of_what_is_missing_has_nothing_that_is_here() -> None:
         ("import minirun.tools.google_api_tool", "minirun.tools.openapi.OpenAPIToolset"),
         ("from minirun.workflow import BaseNode", "subclass minirun.workflow.Node"),
         ("from minirun import evaluation", "minirun.testing.ScriptedLlm"),
-        ("from minirun.types import SpeechConfig", "no adapter has an equal of it"),
+        ("from minirun.types import VideoMetadata", "no adapter has an equal of it"),
+        ("from minirun.types import AvatarConfig", "no adapter shows a face"),
+        ("from minirun.agents.run_config import ToolThreadPoolConfig", "worker threads anyway"),
         ("from minirun.types import HarmCategory", "minirun.types.SafetySetting"),
     ],
 )
@@ -261,9 +268,9 @@ async def test_what_contexts_do_not_have_says_what_to_use_instead(name: str) -> 
     [
         ("save_input_blobs_as_artifacts", "SaveFilesAsArtifactsPlugin"),
         ("tool_thread_pool_config", "worker threads anyway"),
-        ("context_window_compression", "events_compaction_config"),
+        ("save_live_audio", "save_live_blob"),
         ("support_cfc", "leave it out"),
-        ("speech_config", "leave it out"),
+        ("translation_config", "instruction of the agent"),
     ],
 )
 def test_a_refused_option_names_its_successor(option: str, advice: str) -> None:

@@ -37,7 +37,6 @@ from minirun import (
     RunConfig,
     Runner,
     SqliteSessionService,
-    StreamingMode,
 )
 from minirun.artifacts import InMemoryArtifactService
 from minirun.errors import (
@@ -509,12 +508,11 @@ CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"support_cfc": True},
         NotSupportedError,
-        "RunConfig.support_cfc has no effect in this version of minirun; it is for live runs",
+        "RunConfig.support_cfc has no effect in this version of minirun; a live run is Runner.run_live",
     ),
-    ({"response_modalities": ["AUDIO"]}, NotSupportedError, "RunConfig.response_modalities"),
+    ({"response_modalities": "AUDIO"}, ConfigurationError, "RunConfig.response_modalities: expected ['AUDIO'] or"),
     ({"save_input_blobs_as_artifacts": False}, NotSupportedError, "RunConfig.save_input_blobs_as_artifacts"),
     ({"max_transfers": "3"}, ConfigurationError, "RunConfig.max_transfers"),
-    ({"streaming_mode": StreamingMode.BIDI}, NotSupportedError, "use NONE or SSE"),
     ({"streaming_mode": "sse"}, ConfigurationError, "RunConfig.streaming_mode: expected a StreamingMode, found 'sse'"),
     ({"max_llm_calls": "5"}, ConfigurationError, "RunConfig.max_llm_calls: expected an integer"),
     ({"max_tool_calls": True}, ConfigurationError, "RunConfig.max_tool_calls: expected an integer"),
@@ -529,7 +527,7 @@ CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
         "RunConfig.get_session_config: expected a Get",
     ),
     ({"custom_metadata": {"a": object()}}, InvalidValueError, "custom_metadata['a']"),
-    ({"max_llm_callls": 5}, TypeError, "RunConfig has no field 'max_llm_callls'; it has streaming_mode, max_llm_calls"),
+    ({"max_llm_callls": 5}, TypeError, "no field 'max_llm_callls' (did you mean 'max_llm_calls'?); it has streaming_"),
 ]
 
 

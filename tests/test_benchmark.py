@@ -77,6 +77,8 @@ PARTS = (
     "a late node run, memory",
     "a late node run, process",
     "resume of a loop",
+    "a piece in and one out, 3 live runs",
+    "    such pairs a second",
 )
 
 

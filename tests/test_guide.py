@@ -476,6 +476,7 @@ def test_the_fields_of_run_config_hold() -> None:
         "get_session_config": None,
         "on_busy": "wait",
         "partial_buffer": 16,
+        "live": None,
     }
     assert keywords(RunConfig) == expected
     assert attrs.asdict(RunConfig()) == {**expected, "custom_metadata": {}}

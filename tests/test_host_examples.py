@@ -149,6 +149,7 @@ UPGRADE += "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 # To each example: the path, headers, and what comes back of it.
 REQUESTS = {
     "fastapi_chat.py": ("/chat?user=ada&message=hi", "", '"one "'),
+    "live_echo.py": ("/live?user=ada", UPGRADE, " 101 "),
     "websocket_chat.py": ("/ws?user=ada", UPGRADE, " 101 "),
 }
 

@@ -29,7 +29,7 @@ from minirun import (
     Runner,
     SqliteSessionService,
 )
-from minirun.agents import LoopAgent
+from minirun.agents import LiveRequestQueue, LiveSettings, LoopAgent
 from minirun.apps import EventsCompactionConfig, FirstLinesSummarizer
 from minirun.code_executors import BaseCodeExecutor, UnsafeLocalCodeExecutor
 from minirun.credentials import AuthCredential
@@ -39,8 +39,8 @@ from minirun.mcp_server import BearerTokens, McpAgentServer, McpAsgiApp
 from minirun.memory import MemoryEntry
 from minirun.models import ContextCacheConfig, LlmResponse, RecordedLlm, ScriptedLlm
 from minirun.models.anthropic import Claude
-from minirun.models.gemini import Gemini
-from minirun.models.openai import OpenAIChat, OpenAIResponses
+from minirun.models.gemini import Gemini, GeminiLive
+from minirun.models.openai import OpenAIChat, OpenAIRealtime, OpenAIResponses
 from minirun.plugins import (
     ContextFilterPlugin,
     DebugLoggingPlugin,
@@ -52,7 +52,16 @@ from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueS
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
 from minirun.tools.mcp import McpToolset, StdioConnectionParams, StdioServer, StreamableHTTPConnectionParams
 from minirun.tools.openapi import OpenAPIToolset
-from minirun.types import Content, GenerateContentConfig, HttpOptions, ThinkingConfig, UsageMetadata
+from minirun.types import (
+    AutomaticActivityDetection,
+    Content,
+    ContextWindowCompressionConfig,
+    GenerateContentConfig,
+    HttpOptions,
+    SlidingWindow,
+    ThinkingConfig,
+    UsageMetadata,
+)
 from minirun.workflow import START, JoinNode, Node, Workflow
 
 BAD: tuple[object, ...] = (math.nan, math.inf, -1, 10**400, 10**5000, True, "1")
@@ -92,6 +101,11 @@ MAKERS: dict[str, Callable[..., object]] = {
     "KeyValueSessionService": lambda **given: KeyValueSessionService(Entries(), **given),
     "Budget": Budget,
     "RunConfig": RunConfig,
+    "LiveSettings": LiveSettings,
+    "LiveRequestQueue": LiveRequestQueue,
+    "AutomaticActivityDetection": AutomaticActivityDetection,
+    "ContextWindowCompressionConfig": ContextWindowCompressionConfig,
+    "SlidingWindow": SlidingWindow,
     "EventsCompactionConfig": lambda **given: EventsCompactionConfig(
         **{
             "compaction_interval": 1,
@@ -117,6 +131,8 @@ MAKERS: dict[str, Callable[..., object]] = {
     "Claude": partial(Claude, "claude", api_key="k"),
     "Gemini": partial(Gemini, "gemini-3-pro", api_key="k"),
     "OpenAIChat": partial(OpenAIChat, "gpt", api_key="k"),
+    "OpenAIRealtime": partial(OpenAIRealtime, "gpt-realtime", api_key="k"),
+    "GeminiLive": partial(GeminiLive, "gemini-live", api_key="k"),
     "OpenAIResponses": partial(OpenAIResponses, "gpt", api_key="k"),
     "ContextFilterPlugin": ContextFilterPlugin,
     "DebugLoggingPlugin": lambda **given: DebugLoggingPlugin(Path("nowhere"), **given),
@@ -154,6 +170,7 @@ MAKERS: dict[str, Callable[..., object]] = {
 # What may be below 0, or as large as it likes to be, or has an infinity that means something.
 ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
     **{("RunConfig", f"max_{name}"): (-1,) for name in ("llm_calls", "tool_calls", "transfers", "tokens", "node_runs")},
+    ("LiveSettings", "max_turns"): (-1,),
     ("GenerateContentConfig", "presence_penalty"): (-1,),
     ("GenerateContentConfig", "frequency_penalty"): (-1,),
     ("GenerateContentConfig", "seed"): (-1,),
@@ -184,6 +201,7 @@ ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
 MADE_BY_MINIRUN = frozenset(
     {
         "ArtifactVersion", "BaseTool", "Collected", "Commit", "Damage", "GenerateContentConfigDraft", "Invocation",
+        "LiveCapabilities",
         "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "RestApiTool", "SavedSession",
         "Session", "Stored",
     }

@@ -15,8 +15,8 @@ from minirun.apps import App, EventsCompactionConfig, LlmEventSummarizer
 from minirun.errors import ConfigurationError
 from minirun.models import LLMRegistry, ScriptedLlm, providers
 from minirun.models.anthropic import Claude
-from minirun.models.gemini import Gemini
-from minirun.models.openai import OpenAIChat, OpenAIResponses
+from minirun.models.gemini import Gemini, GeminiLive
+from minirun.models.openai import OpenAIChat, OpenAIRealtime, OpenAIResponses
 from minirun.runners import InMemoryRunner
 from minirun.tools import AgentTool
 
@@ -41,10 +41,14 @@ def no_keys() -> Iterator[None]:
     [
         ("claude-opus-4-5", Claude),
         ("gemini-3-pro", Gemini),
+        ("gemini-live-2.5-flash", GeminiLive),
+        ("gemini-2.5-flash-native-audio-preview-12-2025", GeminiLive),
         ("gpt-5", OpenAIChat),
         ("o3", OpenAIChat),
         ("o4-mini", OpenAIChat),
         ("responses:gpt-5", OpenAIResponses),
+        ("gpt-realtime-2", OpenAIRealtime),
+        ("realtime:own", OpenAIRealtime),
     ],
 )
 def test_names_are_models(name: str, kind: type) -> None:
@@ -56,7 +60,7 @@ def test_names_are_models(name: str, kind: type) -> None:
     providers.configure(anthropic="a", gemini="g", openai="o")
     model = LLMRegistry.new_llm(name)
     assert type(model) is kind
-    assert model.name == name.removeprefix("responses:")
+    assert model.name == name.rpartition(":")[2]
 
 
 async def test_a_server_is_named_with_its_address() -> None:

@@ -39,7 +39,14 @@ def seen_by_type_checkers(package: str) -> dict[str, str]:
     (guarded,) = [node for node in ast.parse(Path(path).read_text("utf-8")).body if isinstance(node, ast.If)]
     imports = [node for node in guarded.body if isinstance(node, ast.ImportFrom)]
     assert len(imports) == len(guarded.body)
-    return {alias.name: "." * node.level + str(node.module) for node in imports for alias in node.names}
+    found: dict[str, str] = {}
+    for node in imports:
+        module = "." * node.level + str(node.module)
+        named = [alias.name for alias in node.names]
+        # Of a module that is imported whole, those that the package lists.
+        whole = {*importlib.import_module(module, package).__all__} if named == ["*"] else set()
+        found |= dict.fromkeys(whole & {*importlib.import_module(package).__all__} or named, module)
+    return found
 
 
 @pytest.mark.parametrize("package", LISTS)

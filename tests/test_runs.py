@@ -24,7 +24,6 @@ from minirun import (
     Part,
     RunConfig,
     Runner,
-    StreamingMode,
     ToolContext,
 )
 from minirun.errors import (
@@ -908,11 +907,9 @@ async def test_run_debug_continues_its_session_and_prints(capsys: pytest.Capture
 
 def test_run_config_refuses_what_would_have_no_effect() -> None:
     """Fields of the ADK documents that do nothing here are refused by name; unknown ones are a TypeError."""
-    for field in ("speech_config", "response_modalities", "support_cfc", "tool_thread_pool_config", "save_live_blob"):
+    for field in ("avatar_config", "translation_config", "support_cfc", "tool_thread_pool_config", "save_live_audio"):
         with pytest.raises(NotSupportedError, match=field):
             RunConfig(**{field: cast(Any, None)})
-    with pytest.raises(NotSupportedError, match="BIDI"):
-        RunConfig(streaming_mode=StreamingMode.BIDI)
     with pytest.raises(TypeError, match="nonsense"):
         RunConfig(nonsense=1)  # that is the point
     wrong: list[dict[str, Any]] = [{"deadline_s": 0}, {"max_llm_calls": "3"}, {"on_busy": "no"}, {"partial_buffer": 0}]

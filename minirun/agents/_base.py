@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseAgent", "Hooks", "hooks_field", "misfit", "refusing"]
 
+# Where the line of a live run stands in the memo of its invocation.
+LINE = "live line"
+
 # An identifier, as in the ADK documents: names stand in branches and prompts.
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -244,13 +247,14 @@ class BaseAgent(_AgentFields):
     async def _run_to_its_end(self, context: InvocationContext) -> None:
         if not context.end_invocation:
             try:
-                logic = self._run_async_impl(context)
+                line = context._invocation.memo.get(LINE)
+                logic = self._run_async_impl(context) if line is None else line.logic_of(self, context)
                 if isinstance(logic, AsyncGenerator):
                     from ._generator import emit_from  # most logic awaits `emit` itself
 
                     await emit_from(f"agent {self.name!r}", context, logic, context.emit)
                 elif isinstance(logic, Awaitable):
-                    result: Any = await logic  # type: ignore[func-returns-value]  # it should have none
+                    result: Any = await logic
                     if isinstance(result, Event) and result.seq is None and not result.partial:
                         msg = f"{type(self).__name__}._run_async_impl returned an Event that nobody has emitted"
                         raise TypeError(f"{msg}; write `await ctx.emit(event)` instead of `return event`")

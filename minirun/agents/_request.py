@@ -20,7 +20,10 @@ from ._base import BaseAgent
 if TYPE_CHECKING:
     from ._llm import LlmAgent
 
-__all__ = ["ConfigMemo", "Instruction", "ModelRequest", "find_model", "prepare", "toolbox", "transcript_of"]
+__all__ = [
+    "ConfigMemo", "Instruction", "ModelRequest", "Toolbox", "find_model", "prepare", "setup", "toolbox",
+    "transcript_of",
+]
 
 Instruction: TypeAlias = str | Callable[[ReadonlyContext], str | Awaitable[str]]
 
@@ -108,22 +111,10 @@ def _add(tools: dict[str, BaseTool], tool: BaseTool, agent: LlmAgent) -> None:
 
 async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> ModelRequest:
     """Put together what *agent* asks now; the answer's event is to have the id *event_id*."""
-    prompts = ctx._invocation.program.prompts
     await ctx._invocation.emitter.leave_replay(ctx, f"a question of {agent.name!r} to its model")
     if ctx._invocation.live.has_messages:
         await ctx._invocation.program.messages().take_messages(ctx)
-    box = await toolbox(agent, ctx)
-    instruction = await _text_of(agent.instruction, ctx)
-    texts = [await _text_of(getattr(ctx._position.tree.root, "global_instruction", ""), ctx)]
-    texts.append(instruction if agent.static_instruction is None else str(agent.static_instruction))
-    if box.targets:
-        from ._transfer import about_transfers  # few agents have others beside them
-
-        texts += about_transfers(prompts, agent, box.targets)
-    if box.answers_by_tool:
-        texts.append(prompts.output_tool)
-    system = "\n\n".join(text for text in texts if text) or None
-    config = agent._config_memo.config(system, box)
+    box, config, instruction = await setup(agent, ctx)
     contents: Window[Content] | Extended[Content] = transcript_of(agent, ctx).contents()
     if agent.static_instruction is not None and instruction:
         from ._instructions import with_instruction  # few agents have two
@@ -138,6 +129,23 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Mod
     if agent._shaping is not None:
         agent._shaping.instruct(ctx, request)
     return request
+
+
+async def setup(agent: LlmAgent, ctx: InvocationContext) -> tuple[Toolbox, GenerateContentConfig, str]:
+    """What *agent* asks with: the same for all its questions, but for what the state changes. And its instruction."""
+    prompts = ctx._invocation.program.prompts
+    box = await toolbox(agent, ctx)
+    instruction = await _text_of(agent.instruction, ctx)
+    texts = [await _text_of(getattr(ctx._position.tree.root, "global_instruction", ""), ctx)]
+    texts.append(instruction if agent.static_instruction is None else str(agent.static_instruction))
+    if box.targets:
+        from ._transfer import about_transfers  # few agents have others beside them
+
+        texts += about_transfers(prompts, agent, box.targets)
+    if box.answers_by_tool:
+        texts.append(prompts.output_tool)
+    system = "\n\n".join(text for text in texts if text) or None
+    return box, agent._config_memo.config(system, box), instruction
 
 
 async def _text_of(instruction: Instruction, ctx: InvocationContext) -> str:

@@ -9,9 +9,9 @@ from ..types import Content, Part
 __all__ = ["user_content"]
 
 
-def user_content(message: object, *, may_answer: bool) -> Content:
+def user_content(message: object, *, may_answer: bool, name: str = "new_message") -> Content:
     """
-    Return a new message as what is stored of it.
+    Return a new message as what is stored of it; *name* is what errors call it.
 
     Raises:
         InvalidMessageError: It is neither a text nor a Content, is empty, has calls, or responses but *may_answer*.
@@ -19,10 +19,10 @@ def user_content(message: object, *, may_answer: bool) -> Content:
     if isinstance(message, str):
         message = Content(role="user", parts=[Part(text=message)] if message.strip() else [])
     if message is None or (isinstance(message, Content) and not message.parts):
-        msg = "expected a new_message with something in it, found an empty one; pass a text or a Content with parts"
+        msg = f"expected a {name} with something in it, found an empty one; pass a text or a Content with parts"
         raise InvalidMessageError(msg)
     if not isinstance(message, Content):
-        msg = f"expected new_message to be a string or a Content, found {type(message).__name__}"
+        msg = f"expected {name} to be a string or a Content, found {type(message).__name__}"
         raise InvalidMessageError(msg)
     calls, responses = message.calls_and_responses
     if calls:

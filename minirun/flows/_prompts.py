@@ -28,6 +28,10 @@ class Prompts(Record):
 
     still_running: str = _text(default="the call is still running; its result will follow")
     """Stands in for a response that does not exist yet, when the model is asked all the same."""
+    asked: str = _text(default="somebody has been asked about this call; its result will follow")
+    """The response to a call that waits for somebody, in a live run, where the conversation goes on meanwhile."""
+    returned: str = _text("name", "response", default="The call of {name} has returned: {response}")
+    """What a call has come to, for a live model that does not take it as a response (any more)."""
     earlier: str = _text(default="(What was said before is left out.)")
     """The user's side, where what is shown begins with the agent's own words: providers want the user to begin."""
     summary: str = _text("summary", default="(A summary of what was said before:)\n{summary}")

@@ -96,7 +96,7 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
     if (result.__name__ if isinstance(result, type) else result) not in PLAIN_RESULTS:
         from ._written import check_result
 
-        check_result(result, f"the result of {where}", namespace)
+        check_result(result, f"the result of {where}", namespace, function)
     arguments = object_of("arguments", fields, dict)
     if rest is not None:
         from ._schema import open_object

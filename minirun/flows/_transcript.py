@@ -82,7 +82,7 @@ class Transcript:
         self._as_said = as_said
         self._sees_media = sees_media
         self._contents: list[Content] = [] if opening is None else [opening]
-        self._places: dict[str | None, int] = {}  # of the user's messages, by their ids
+        self._places: dict[str | int | None, int] = {}  # of the user's messages, by their ids; of speech, by `seq`
         self._open: dict[str | None, _Unit] = {}  # by call id, in the order of the calls
         self._visible: dict[str | None, bool] = {}  # by branch
 
@@ -99,17 +99,28 @@ class Transcript:
                 visible = self._visible.get(event.branch)
                 if visible is None:
                     visible = self._visible[event.branch] = is_visible(event.branch, self._branch)
-                if visible:
+                if visible and event.live is None:
                     self._take(event, event.content)
+                elif visible:
+                    from ._late_speech import take  # few conversations were spoken
 
-    def contents(self) -> Window[Content] | Extended[Content]:
-        """What the model is shown if it is asked now: what it has been shown, shared, and what stands for the rest."""
+                    take(self, event, event.content)
+            elif event.interrupted and event.live is not None:
+                from ._late_speech import cut
+
+                cut(self, event)
+
+    def contents(self, *, asks: bool = True) -> Window[Content] | Extended[Content]:
+        """What the model is shown if it is asked now: what it has been shown, shared, and what stands for the rest.
+
+        If it is only told, and nobody *asks*, the last word need not be the user's.
+        """
         shared = Window(self._contents)
         own: list[Content] = []
         for unit in dict.fromkeys(self._open.values()):
             self._extend(own, unit.contents(self.prompts), begins=not shared)
         last = own[-1] if own else shared[-1] if shared else None
-        if last is None or last.role != "user":
+        if asks and (last is None or last.role != "user"):
             own.append(Content(role="user", parts=[Part(text=self.prompts.go_on)]))
         return Extended(shared, own) if own else shared
 

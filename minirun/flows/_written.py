@@ -128,14 +128,17 @@ _COLLECTIONS = (
 _MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
-def check_result(annotation: Any, where: str, namespace: dict[str, Any]) -> None:
+def check_result(annotation: Any, where: str, namespace: dict[str, Any], function: object = None) -> None:
     """
     Check that what an annotation says can be written, as far as it says what it is. *where* begins messages.
+
+    The annotation of an async generator says that it is one; its items are checked as they come.
 
     Raises:
         TypeError: It names a type whose values never can, or is a text that is no Python.
     """
-    _check_all(SimpleNamespace(__annotations__={"result": annotation}), where, set(), namespace=namespace)
+    if not inspect.isasyncgenfunction(function):
+        _check_all(SimpleNamespace(__annotations__={"result": annotation}), where, set(), namespace=namespace)
 
 
 def _meant(tp: Any) -> tuple[Any, ...] | None:

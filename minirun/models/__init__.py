@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._draft import GenerateContentConfigDraft as GenerateContentConfigDraft
     from ._draft import LlmRequestDraft as LlmRequestDraft
     from ._fallback import FallbackModel as FallbackModel
+    from ._live import *
     from ._recorded import RecordedLlm as RecordedLlm
     from ._registry import LLMRegistry as LLMRegistry
     from ._scripted import ScriptedLlm as ScriptedLlm
@@ -27,6 +28,8 @@ else:
             "._check": "RequestChecker",
             "._draft": "GenerateContentConfigDraft LlmRequestDraft",
             "._fallback": "FallbackModel",
+            "._live": "ActivityEnd ActivityStart AudioStreamEnd BaseLlmConnection LiveCapabilities LiveConnectConfig "
+            "LiveResumption",
             "._recorded": "RecordedLlm",
             "._registry": "LLMRegistry",
             "._scripted": "ScriptedLlm call",

@@ -27,7 +27,9 @@ from ._reading import object_of
 from ._sdk import SdkTransport
 from ._wire import Outgoing, Wire, cut_off, thinking_of
 
-__all__ = ["TIMEOUT_S", "Key", "WireLlm", "checked_key", "current_key", "host_of"]
+__all__ = [
+    "TIMEOUT_S", "Key", "WireLlm", "checked_headers", "checked_key", "checked_url", "current_key", "hide", "host_of",
+]
 
 Key: TypeAlias = str | Callable[[], str | Awaitable[str]] | None
 """A key, or a function, sync or async, that returns the one to use now; None: no key is sent."""
@@ -105,7 +107,7 @@ class WireLlm(BaseLlm):
             raise ConfigurationError(msg)
         self._wire = wire
         self._key = api_key
-        self._headers = _checked_headers(headers)
+        self._headers = checked_headers(headers)
         self._transport: Transport
         if client is not None:
             if api_key is not None or self._headers or base_url != self.default_url or timeout_s != TIMEOUT_S:
@@ -116,7 +118,7 @@ class WireLlm(BaseLlm):
         else:
             from ._http import HttpTransport  # a model that has a client needs no httpx2
 
-            self._transport = HttpTransport(_checked_url(base_url), timeout_s)
+            self._transport = HttpTransport(checked_url(base_url), timeout_s)
         self._has_client = client is not None
 
     async def generate_content_async(
@@ -188,7 +190,7 @@ class WireLlm(BaseLlm):
                     raise self._wire.failure(answer.status, answer.headers, await answer.body())
                 yield answer
         except ModelError as error:
-            _hide(error, key)
+            hide(error, key)
             raise
 
     async def _posted(self, outgoing: Outgoing, request: LlmRequest) -> Mapping[str, Any]:
@@ -225,7 +227,7 @@ def _is_json(headers: Mapping[str, str]) -> bool:
     return headers.get("content-type", "").startswith("application/json")
 
 
-def _hide(error: ModelError, key: str | None) -> None:
+def hide(error: ModelError, key: str | None) -> None:
     """Take the key out of a message: some servers repeat what they were sent, and errors are logged and stored."""
     if key is not None:
         error.args = tuple(arg.replace(key, "[the key]") if isinstance(arg, str) else arg for arg in error.args)
@@ -253,7 +255,7 @@ async def current_key(key: Key) -> str:
     return checked_key(await given if inspect.isawaitable(given) else given)
 
 
-def _checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
+def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
     given = {} if headers is None else headers
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"expected headers to be a mapping of texts, found {brief(headers)}")
@@ -272,7 +274,7 @@ def host_of(base_url: object) -> str:
         return ""
 
 
-def _checked_url(base_url: object) -> str:
+def checked_url(base_url: object) -> str:
     expected = "expected base_url to be an address such as 'http://localhost:11434/v1'"
     if not isinstance(base_url, str):
         raise ConfigurationError(f"{expected}, found {brief(base_url)}")

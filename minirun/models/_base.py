@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from .._fields import FLAG, OBJECT, TEXT, instance_of, integer
+from .._fields import EMPTY_LIST, FLAG, NAMES, OBJECT, TEXT, checked, instance_of, integer, number
 from .._json import COUNT_MAX
 from .._record import Record
 from .._values import check_in_subclass, constructed
-from ..errors import ConfigurationError, InvalidValueError
-from ..types import Content, GenerateContentConfig, UsageMetadata
+from ..errors import ConfigurationError, InvalidValueError, NotSupportedError
+from ..types import Content, GenerateContentConfig, Transcription, UsageMetadata
 
 if TYPE_CHECKING:
+    from .._live_types import LiveResumption
     from ._cache_config import ContextCacheConfig
+    from ._live import BaseLlmConnection, LiveConnectConfig
 
 __all__ = ["BaseLlm", "LlmCapabilities", "LlmRequest", "LlmResponse", "responses_of"]
 
@@ -33,7 +36,8 @@ class LlmRequest(Record):
     of each begin with those of the one before, until a compaction, a rewind, or a value in the instruction changes
     them. `cache_config` says that the provider is to use that, and `cache_key` is the same for all requests that share
     a beginning; both are None unless the app has a `context_cache_config`. `cache_metadata` is what the log has of the
-    provider's cache: the `custom_metadata["context_cache"]` of the agent's last answer that had one.
+    provider's cache: the `custom_metadata["context_cache"]` of the agent's last answer that had one. `live` is how to
+    converse, in what `BaseLlm.connect` is given.
     """
 
     contents: Sequence[Content]
@@ -42,6 +46,13 @@ class LlmRequest(Record):
     cache_config: ContextCacheConfig | None = None
     cache_key: str | None = None
     cache_metadata: Mapping[str, Any] | None = None
+    live: LiveConnectConfig | None = None
+
+
+def _resumption(value: object, path: str) -> object:
+    from .._live_types import LiveResumption  # only live connections say so
+
+    return instance_of(LiveResumption)["check"](value, path)
 
 
 @constructed
@@ -65,6 +76,8 @@ class LlmResponse(Record):
     the calls that it makes. Then the model is told that text, by the user's side, and asked once more. It counts as a
     question for `RunConfig.max_llm_calls`. In one run of an agent it is asked again `ask_again_max` times at most, by
     default as often as its `output_retries` says; then the run fails with OutputSchemaError.
+
+    What follows `ask_again_max` is said by live connections only; see `BaseLlmConnection.receive`.
     """
 
     content: Content | None = attrs.field(default=None, metadata=instance_of(Content))
@@ -83,6 +96,15 @@ class LlmResponse(Record):
     citation_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     ask_again: str | None = attrs.field(default=None, validator=check_in_subclass, metadata=TEXT)
     ask_again_max: int | None = attrs.field(default=None, metadata=integer(0, COUNT_MAX))
+    item_id: str | None = attrs.field(default=None, metadata=TEXT)
+    input_transcription: Transcription | None = attrs.field(default=None, metadata=instance_of(Transcription))
+    output_transcription: Transcription | None = attrs.field(default=None, metadata=instance_of(Transcription))
+    generation_complete: bool | None = attrs.field(default=None, metadata=FLAG)
+    speech_started: bool | None = attrs.field(default=None, metadata=FLAG)
+    speech_stopped: bool | None = attrs.field(default=None, metadata=FLAG)
+    cancelled_calls: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
+    go_away_s: float | None = attrs.field(default=None, metadata=number(0))
+    resumption: LiveResumption | None = attrs.field(default=None, metadata=checked(_resumption))
 
     def _check_whole(self) -> None:
         if self.ask_again is not None and self.partial:
@@ -147,6 +169,20 @@ class BaseLlm(ABC):
         scope that it has opened (https://trio.readthedocs.io, "Cancel scopes and nurseries"); an implementation that
         has to decorates itself with `trio.as_safe_channel`. Exceptions end the run with their own type.
         """
+
+    def connect(self, request: LlmRequest) -> AbstractAsyncContextManager[BaseLlmConnection]:
+        """
+        Converse: `async with model.connect(request) as connection`, see `BaseLlmConnection`.
+
+        The request's `config` has the instruction and the tools, its `live` how to converse; its `contents` are not
+        sent. Entering returns when the server has accepted it; leaving closes the connection.
+
+        Raises:
+            NotSupportedError: The model does not converse.
+            ModelError: There is no connection; the subclass says why.
+        """
+        msg = f"the model {self.name!r} ({type(self).__name__}) has no live connection; use one that has"
+        raise NotSupportedError(msg)
 
     async def aclose(self) -> None:
         """

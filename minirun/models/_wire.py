@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ._assembler import Assembler
 
 __all__ = [
+    "Api",
     "Fault",
     "Outgoing",
     "Thinking",
@@ -97,9 +98,9 @@ class Fault(NamedTuple):
     retry_after_s: float | None = None
 
 
-class Wire(ABC):
+class Api:
     """
-    The API of one provider.
+    The API of one provider: the settings that it has.
 
     Args:
         ignore: Settings of a request that are left out instead of being refused where the API does not have them.
@@ -112,9 +113,36 @@ class Wire(ABC):
     api: ClassVar[str]  # what its errors call it
     request_id_header: ClassVar[str]
     settings: ClassVar[frozenset[str]]  # the fields of GenerateContentConfig that the API has, beside those of all
+    more_settings: ClassVar[frozenset[str]] = frozenset()  # what else can be ignored
 
     def __init__(self, ignore: Collection[str] = ()) -> None:
-        self.ignore = _checked_ignore(ignore)
+        self.ignore = _checked_ignore(ignore, self.more_settings)
+
+    def check_settings(self, config: GenerateContentConfig) -> None:
+        """Raise NotSupportedError for the first setting that the API does not have and that is not ignored."""
+        for field in attrs.fields(type(config)):
+            name = field.name
+            if name in _EVERYWHERE or name in self.settings or name in self.ignore:
+                continue
+            value = getattr(config, name)
+            if value is not None and value != field.default:
+                raise self.unsupported(name)
+
+    def unsupported(self, name: str, why: str = "", of: str = "GenerateContentConfig") -> NotSupportedError:
+        """The error for a setting, of these settings, that the API does not have."""
+        reason = f" ({why})" if why else ""
+        todo = f"leave it out, or give the model `ignore={{{name!r}}}`"
+        return NotSupportedError(f"{of}.{name} is not supported by {self.api}{reason}; {todo}")
+
+    def leaves_out(self, name: str, why: str = "", of: str = "GenerateContentConfig") -> bool:
+        """Whether a setting that the API does not have is ignored; raise NotSupportedError if it is not."""
+        if name in self.ignore or name.partition(".")[0] in self.ignore:
+            return True
+        raise self.unsupported(name, why, of)
+
+
+class Wire(Api, ABC):
+    """What is asked over HTTP, and how the answers are read."""
 
     @abstractmethod
     def headers(self, key: str | None) -> dict[str, str]:
@@ -144,28 +172,6 @@ class Wire(ABC):
     def fault_in(self, error: Mapping[str, Any]) -> Fault:
         """Return what an `error` object says."""
 
-    def check_settings(self, config: GenerateContentConfig) -> None:
-        """Raise NotSupportedError for the first setting that the API does not have and that is not ignored."""
-        for field in attrs.fields(type(config)):
-            name = field.name
-            if name in _EVERYWHERE or name in self.settings or name in self.ignore:
-                continue
-            value = getattr(config, name)
-            if value is not None and value != field.default:
-                raise self.unsupported(name)
-
-    def unsupported(self, name: str, why: str = "") -> NotSupportedError:
-        """The error for a setting that the API does not have."""
-        reason = f" ({why})" if why else ""
-        todo = f"leave it out, or give the model `ignore={{{name!r}}}`"
-        return NotSupportedError(f"GenerateContentConfig.{name} is not supported by {self.api}{reason}; {todo}")
-
-    def leaves_out(self, name: str, why: str = "") -> bool:
-        """Whether a setting that the API does not have is ignored; raise NotSupportedError if it is not."""
-        if name in self.ignore or name.partition(".")[0] in self.ignore:
-            return True
-        raise self.unsupported(name, why)
-
     def is_foreign(self, part: Part) -> bool:
         """Whether a part is a thought that this provider has not sealed: it is not sent back, and its text neither."""
         return bool(part.thought) and opened(part.thought_signature, self.provider) is None
@@ -176,15 +182,15 @@ class Wire(ABC):
         return error_of(fault, status, headers, self.request_id_header)
 
 
-def _checked_ignore(ignore: Collection[str]) -> frozenset[str]:
+def _checked_ignore(ignore: Collection[str], more: frozenset[str]) -> frozenset[str]:
     names = {field.name for field in attrs.fields(GenerateContentConfig)}
     inner = {f"thinking_config.{field.name}" for field in attrs.fields(ThinkingConfig)}
     is_fine = isinstance(ignore, Collection) and not isinstance(ignore, str)
     if not is_fine or not all(isinstance(name, str) for name in ignore):
         raise ConfigurationError(f"expected ignore to be a set of names of settings, found {brief(ignore)}")
     for name in ignore:
-        if name not in names | inner:
-            msg = f"expected ignore to name settings of GenerateContentConfig ({', '.join(sorted(names))})"
+        if name not in names | inner | more:
+            msg = f"expected ignore to name settings of GenerateContentConfig ({', '.join(sorted(names | more))})"
             raise ConfigurationError(f"{msg}, found {brief(name)}")
     return frozenset(ignore)
 

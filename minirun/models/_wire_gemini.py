@@ -38,7 +38,7 @@ from ._reading import clean, count, items_of, object_in, sums, text_in
 from ._seals import opened
 from ._wire import Fault, Outgoing, Wire, choice_of, name_sent, text_of_other, thinking_of
 
-__all__ = ["GeminiWire"]
+__all__ = ["GeminiWire", "answer_sent", "merged", "other_part", "part_sent", "tool_sent"]
 
 # Those that the SDK's types know; the server says which of them a model takes.
 _LEVELS = ("minimal", "low", "medium", "high", "xhigh")
@@ -103,7 +103,7 @@ class GeminiWire(Wire):
             body["labels"] = dict(config.labels)
         method = "streamGenerateContent?alt=sse" if stream else "generateContent"
         name = quote(model if "/" in model else f"models/{model}", safe="/@")
-        return Outgoing(f"/{name}:{method}", _merged(body, config.extra_body or {}), {})
+        return Outgoing(f"/{name}:{method}", merged(body, config.extra_body or {}), {})
 
     def assembler(self, shows_thoughts: bool) -> GeminiAssembler:
         return GeminiAssembler(self, shows_thoughts)
@@ -155,7 +155,7 @@ def _told(config: GenerateContentConfig) -> dict[str, Any]:
     if config.system_instruction:
         body["systemInstruction"] = {"parts": [{"text": config.system_instruction}]}
     if config.tools:
-        body["tools"] = [{"functionDeclarations": [_tool(tool) for tool in config.tools]}]
+        body["tools"] = [{"functionDeclarations": [tool_sent(tool) for tool in config.tools]}]
     choice = choice_of(config)
     if choice is not None:
         names = {"allowedFunctionNames": list(choice.names)} if choice.names else {}
@@ -163,17 +163,17 @@ def _told(config: GenerateContentConfig) -> dict[str, Any]:
     return body
 
 
-def _tool(tool: Any) -> dict[str, Any]:
+def tool_sent(tool: Any) -> dict[str, Any]:
     made = {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.parameters}
     return {name: value for name, value in made.items() if value}
 
 
-def _merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+def merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of both; objects that both have, such as `generationConfig`, are merged alike."""
     made = dict(body)
     for name, value in more.items():
         both = isinstance(value, Mapping) and isinstance(made.get(name), Mapping)
-        made[name] = _merged(made[name], value) if both else value
+        made[name] = merged(made[name], value) if both else value
     return made
 
 
@@ -182,7 +182,7 @@ def _merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 def _content(content: Content) -> Iterator[dict[str, Any]]:
     """What is sent of a content; none if a model has said nothing in it that goes back."""
-    parts = [made for part in content.parts for made in _part(part)]
+    parts = [made for part in content.parts for made in part_sent(part)]
     if content.role == "model":
         if parts:
             yield {"role": "model", "parts": parts}
@@ -191,7 +191,7 @@ def _content(content: Content) -> Iterator[dict[str, Any]]:
     yield {"role": "user", "parts": parts or [{"text": "(nothing)"}]}
 
 
-def _part(part: Part) -> Iterator[dict[str, Any]]:
+def part_sent(part: Part) -> Iterator[dict[str, Any]]:
     seal = opened(part.thought_signature, GeminiWire.provider)
     sealed = {"thoughtSignature": seal.payload} if seal is not None else {}
     call, answer = part.function_call, part.function_response
@@ -201,7 +201,7 @@ def _part(part: Part) -> Iterator[dict[str, Any]]:
     elif call is not None:
         yield {"functionCall": {"name": name_sent(call.name), "args": call.args, **_id_of(call.id)}, **sealed}
     elif answer is not None:
-        yield {"functionResponse": _answer(answer)}
+        yield {"functionResponse": answer_sent(answer)}
     elif part.inline_data is not None and (media := _media(part.inline_data)) is not None:
         yield {"inlineData": media, **sealed}
     elif part.file_data is not None:
@@ -216,12 +216,12 @@ def _id_of(call_id: str | None) -> dict[str, str]:
     return {} if call_id is None or _OWN_ID.fullmatch(call_id) else {"id": call_id}
 
 
-def _answer(answer: FunctionResponse) -> dict[str, Any]:
+def answer_sent(answer: FunctionResponse) -> dict[str, Any]:
     made: dict[str, Any] = {"name": name_sent(answer.name), "response": answer.response, **_id_of(answer.id)}
     # What the API cannot show is left out: no text can stand here, and the response itself tells of it.
     shown = [part for part in answer.parts if part.inline_data is None or _media(part.inline_data) is not None]
     if shown:
-        made["parts"] = [piece for part in shown for piece in _part(part)]
+        made["parts"] = [piece for part in shown for piece in part_sent(part)]
     return made
 
 
@@ -284,7 +284,7 @@ class GeminiAssembler(Assembler):
     def _take_part(self, part: Mapping[str, Any]) -> list[Part]:
         shown: list[Part] = []
         thought, signature = part.get("thought") is True, text_in(part.get("thoughtSignature"))
-        call, other = object_in(part.get("functionCall")), _other(part)
+        call, other = object_in(part.get("functionCall")), other_part(part)
         if call:
             self.call(self._begin(None), text_in(call.get("name")), text_in(call.get("id")) or None, call.get("args"))
         elif other is not None:
@@ -333,7 +333,7 @@ class GeminiAssembler(Assembler):
         )
 
 
-def _other(part: Mapping[str, Any]) -> Part | None:
+def other_part(part: Mapping[str, Any]) -> Part | None:
     """The part that a picture, a file or code is; None: it is none of them."""
     blob, file = object_in(part.get("inlineData")), object_in(part.get("fileData"))
     code, result = object_in(part.get("executableCode")), object_in(part.get("codeExecutionResult"))

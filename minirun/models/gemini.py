@@ -1,5 +1,6 @@
 """
-Models of Google: Gemini, by its own API and by Vertex AI. Needs `minirun[models]`.
+Models of Google: Gemini, by its own API and by Vertex AI. Needs `minirun[models]`; `GeminiLive`, which converses by
+voice, needs `minirun[live]`.
 
 Not yet tried against the live service: no provider could be reached from where the tests run.
 """
@@ -9,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from .._json import FrozenDict, brief, freeze
+from .._lazy import names_of
 from .._values import changed
 from ..errors import ConfigurationError, ModelAuthenticationError, ModelError, ModelRequestError
 from ._adapter import TIMEOUT_S, Key, WireLlm, host_of
@@ -20,7 +23,12 @@ from ._gemini_caches import LETTERS_PER_TOKEN, Beginning, Known, beginning_of, k
 from ._wire import Outgoing
 from ._wire_gemini import GeminiWire
 
-__all__ = ["BASE_URL", "Gemini"]
+if TYPE_CHECKING:  # only live runs load it
+    from ._gemini_live import GeminiLive as GeminiLive
+else:
+    __getattr__, __dir__, _ = names_of(globals(), {"minirun.models._gemini_live": "GeminiLive"})
+
+__all__ = ["BASE_URL", "Gemini", "GeminiLive"]
 
 BASE_URL = "https://generativelanguage.googleapis.com/v1"
 

@@ -1,5 +1,6 @@
 """
-Models of OpenAI, and of every server that speaks one of its two APIs. Needs `minirun[models]`, or an SDK's client.
+Models of OpenAI, and of every server that speaks one of its two APIs. Needs `minirun[models]`, or an SDK's client;
+`OpenAIRealtime`, which converses by voice, needs `minirun[live]`.
 
 Not yet tried against the live service: no provider could be reached from where the tests run.
 """
@@ -7,16 +8,22 @@ Not yet tried against the live service: no provider could be reached from where 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .._json import brief
+from .._lazy import names_of
 from ..errors import ConfigurationError
 from ._adapter import TIMEOUT_S, Key, WireLlm, host_of
 from ._base import LlmCapabilities
 from ._wire_openai_chat import ChatWire
 from ._wire_openai_responses import ResponsesWire
 
-__all__ = ["BASE_URL", "OpenAIChat", "OpenAIResponses"]
+if TYPE_CHECKING:  # only live runs load it
+    from ._openai_realtime import OpenAIRealtime as OpenAIRealtime
+else:
+    __getattr__, __dir__, _ = names_of(globals(), {"minirun.models._openai_realtime": "OpenAIRealtime"})
+
+__all__ = ["BASE_URL", "OpenAIChat", "OpenAIRealtime", "OpenAIResponses"]
 
 BASE_URL = "https://api.openai.com/v1"
 

@@ -10,8 +10,10 @@ The names of the providers' models: importing this registers them, so that `LlmA
 | --- | --- |
 | `claude-…` | `Claude(name)` |
 | `gemini-…` | `Gemini(name)` |
+| `gemini-…live…`, `gemini-…native-audio…` | `GeminiLive(name)`, for live runs; needs `minirun[live]` |
 | `gpt-…`, `o3`, `o4-mini` … | `OpenAIChat(name)` |
 | `responses:NAME` | `OpenAIResponses(NAME)` |
+| `gpt-realtime…`, `realtime:NAME` | `OpenAIRealtime(NAME)`, for live runs |
 | `openai:NAME@BASE_URL` | `OpenAIChat(NAME, base_url=BASE_URL)`, a server that speaks chat completions |
 
 Keys are given to `configure`; nothing is read from the environment. A key goes to the address that it was given for,
@@ -24,6 +26,8 @@ from collections.abc import Mapping
 
 from .._json import brief
 from ..errors import ConfigurationError
+from . import gemini as gemini_models
+from . import openai as openai_models
 from ._adapter import Key, checked_key, current_key
 from ._base import BaseLlm
 from ._registry import LLMRegistry
@@ -92,8 +96,17 @@ def _responses(name: str) -> BaseLlm:
     return OpenAIResponses(name.removeprefix("responses:"), api_key=_key_of("openai", name))
 
 
+def _realtime(name: str) -> BaseLlm:
+    # by its module: the class is loaded when it is asked for
+    return openai_models.OpenAIRealtime(name.removeprefix("realtime:"), api_key=_key_of("openai", name))
+
+
 def _gemini(name: str) -> BaseLlm:
     return Gemini(name, api_key=_key_of("gemini", name))
+
+
+def _gemini_live(name: str) -> BaseLlm:
+    return gemini_models.GeminiLive(name, api_key=_key_of("gemini", name))
 
 
 def _server(name: str) -> BaseLlm:
@@ -104,6 +117,8 @@ def _server(name: str) -> BaseLlm:
 
 LLMRegistry.register(r"claude-.*", _claude)
 LLMRegistry.register(r"gemini-.*", _gemini)
+LLMRegistry.register(r"gemini-.*(live|native-audio).*", _gemini_live)
 LLMRegistry.register(r"responses:.+", _responses)
 LLMRegistry.register(r"gpt-.*|o\d.*", _gpt)
+LLMRegistry.register(r"realtime:.+|gpt-realtime.*", _realtime)
 LLMRegistry.register(r"openai:[^@]+@https?://.+", _server)

@@ -9,7 +9,7 @@ from .._json import brief, freeze, shown
 from ..agents import BaseAgent
 from ..apps import App
 from ..errors import ConfigurationError, InvalidValueError
-from ..runtime import RunConfig, Services
+from ..runtime import RunConfig, Services, StreamingMode
 from ..sessions import BaseSessionService
 from ..sessions._state import Scope, check_key, scope_of
 
@@ -123,6 +123,10 @@ def checked_config(run_config: RunConfig | None) -> RunConfig:
         return _DEFAULT_CONFIG
     if not isinstance(run_config, RunConfig):
         raise ConfigurationError(f"expected a RunConfig, found {brief(run_config)}")
+    if run_config.live is not None or run_config.streaming_mode is StreamingMode.BIDI:
+        from ..agents._live_config import not_in_writing
+
+        raise not_in_writing(run_config)
     return run_config
 
 

@@ -24,7 +24,7 @@ import trio
 from .._json import check_text, shown
 from .._values import changed
 from .._window import Window
-from ..errors import InvalidValueError
+from ..errors import InvalidMessageError, InvalidValueError
 from ..events import Event, EventActions, Replay
 from ..flows._branches import is_visible
 from ..flows._message import user_content
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..sessions._store import SessionStore
     from ..types import Content
 
-__all__ = ["answer_messages", "send", "send_into", "store_messages", "take_messages"]
+__all__ = ["answer_in", "answer_messages", "send", "send_into", "store_messages", "take_messages"]
 
 NEXT_MODEL_CALL, IDLE = "next_model_call", "idle"
 
@@ -77,6 +77,34 @@ async def send_into(invocation: Invocation, content: str | Content, when: str) -
     )
     invocation.live.has_messages = True
     return message_id
+
+
+async def answer_in(invocation: Invocation, content: Content, event_id: str) -> Event:
+    """
+    Return the event of the user that answers questions of a run in progress with *content*; nothing is stored.
+
+    Raises:
+        InvalidMessageError: It answers no open question of this invocation, or not in its form.
+    """
+    from ._resume import check_answers  # few runs are answered while they go on
+
+    answers = content.responses
+    if len(answers) < len(content.parts):
+        msg = "expected answers to open questions, or something new, found a mixture; send them one after the other"
+        raise InvalidMessageError(msg)
+    asked = await check_answers(invocation.program, invocation.pending(), answers, f"the run {invocation.id}")
+    if len({question.call_id for question in asked}) < len(asked):
+        raise InvalidMessageError("expected one answer to each question, found two; send one")
+    if len({question.branch for question in asked}) > 1:
+        raise InvalidMessageError("expected answers to questions of one agent, found several; send them one by one")
+    event = Event(
+        id=event_id, invocation_id=invocation.id, author="user", branch=asked[0].branch, content=content
+    )
+    if any("remember" in answer.response for answer in answers):
+        from ._remembered import remembering  # few answers are for more than one call
+
+        event = remembering(event, asked, answers)
+    return event
 
 
 # --- taking -----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..sessions import PendingCall
     from ..types import FunctionResponse
 
-__all__ = ["ResumedInvocation", "find_invocation"]
+__all__ = ["ResumedInvocation", "check_answers", "find_invocation"]
 
 # What an invocation may be called by the program that begins it: the ids of its events begin with this.
 _OWN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -75,6 +75,7 @@ class ResumedInvocation(NamedTuple):
                 questions of the invocation, or not in their form.
             InvocationNotFoundError: There is no such invocation, or it was undone by a rewind.
             NotResumableError: It has failed or was cancelled, and another one has begun since, or it is summed up.
+                Or it is a live run, and the message answers nothing.
             InvalidValueError: No invocation can be called that.
         """
         self.opener.check_open()
@@ -92,6 +93,11 @@ class ResumedInvocation(NamedTuple):
             # Other runs may have gone on with it, paused and ended while this one waited.
             now = await find_invocation(self.opener.service, self.key, invocation_id)
             answers = message.get_function_responses()
+            if recorded[0].live is not None:
+                from ._after_live import AfterLive, check_resumable  # few invocations are live runs
+
+                check_resumable(now, answers)
+                request = attrs.evolve(request, execution=AfterLive)
             if now.status in (InvocationStatus.FAILED, InvocationStatus.CANCELLED) and not answers:
                 await self._check_newest(writer, now)
                 request = attrs.evolve(request, message=goes_on_event(message, now.status))
@@ -189,21 +195,34 @@ class ResumedInvocation(NamedTuple):
         pending = await self.opener.service.list_pending(
             app_name=key.app_name, user_id=key.user_id, session_id=key.session_id
         )
-        by_id = {question.call_id: question for question in pending}
-        asked = []
-        for answer in answers:
-            question = by_id.get(answer.id or "")
-            if question is None:
-                known = ", ".join(by_id) or "none"
-                msg = f"expected answers to open questions of {key} ({known}), found one to {answer.id!r}"
-                raise InvalidMessageError(f"{msg}; it may have been answered already")
-            check_answer(question, answer)
-            if question.kind == "credential" and answer.response["result"]:
-                from ._credentials import check_credential  # few runs use credentials
+        return await check_answers(self.program, pending, answers, str(key))
 
-                await check_credential(self.program.services.credential, question, self.program.env.now())
-            asked.append(question)
-        return asked
+
+async def check_answers(
+    program: Program, pending: Sequence[PendingCall], answers: Sequence[FunctionResponse], where: str
+) -> list[PendingCall]:
+    """
+    Return the questions of those *pending* that *answers* are for.
+
+    Raises:
+        InvalidMessageError: There is no such question, or it is not answered in its form.
+    """
+    by_id = {question.call_id: question for question in pending}
+    asked = []
+    for answer in answers:
+        question = by_id.get(answer.id or "")
+        if question is None:
+            known = ", ".join(by_id) or "none"
+            msg = f"expected answers to open questions of {where} ({known}), found one to {answer.id!r}"
+            raise InvalidMessageError(f"{msg}; it may have been answered already")
+        check_answer(question, answer)
+        if question.kind == "credential" and answer.response["result"]:
+            from ._credentials import check_credential  # few runs use credentials
+
+            await check_credential(program.services.credential, question, program.env.now())
+        asked.append(question)
+    return asked
+
 
 def _beginning(request: RunRequest, invocation_id: str) -> RunRequest:
     """*request* as that of a run which begins the invocation of this id."""

@@ -35,12 +35,14 @@ from ._arguments import (
 from ._opener import SessionOpener
 
 if TYPE_CHECKING:
+    from ..agents._live_request_queue import LiveRequestQueue
     from ..artifacts import BaseArtifactService
     from ..credentials import AuthCredential, BaseCredentialService
     from ..memory import BaseMemoryService
     from ..plugins import BasePlugin
     from ..sessions import PendingCall
     from ..workflow._nodes import NodeLike
+    from ._live_run import LiveScope
     from ._remembered import RememberedAnswers
     from ._sync import SyncRun
 
@@ -82,8 +84,7 @@ class Runner:
     """
     Runs an app's root agent on sessions.
 
-    Give it an `app`, or an `agent` and an `app_name`. It works without `async with`, which only closes it. It serves
-    one `trio.run` after another; concurrent runs on different sessions share one runner.
+    Give it an `app`, or an `agent` and an `app_name`; `async with` only closes it. It serves any number of sessions.
 
     Args:
         app: The app to run.
@@ -185,11 +186,8 @@ class Runner:
 
     async def close(self) -> None:
         """
-        Close the plugins, the summarizer, the tools and the models of the app, each within `cleanup_timeout_s`; closing
-        twice is harmless.
-
-        The session service belongs to its maker and stays open. What a `close` raises is raised when all are
-        closed: the first, with the others as notes.
+        Close the plugins, the summarizer, the tools and the models of the app, each within `cleanup_timeout_s`. The
+        session service stays open. What a `close` raises is raised when all are closed. Closing twice is harmless.
 
         Raises:
             CleanupTimeoutError: One took too long and was cancelled.
@@ -228,13 +226,11 @@ class Runner:
                     ...
 
         Entering waits for the session, answers what an interrupted run has left open, and stores the message with
-        *state_delta* as one event; if it raises, `Cancelled` included, the message is not stored. While the block
-        holds an event, the logic that emitted it has not gone on. Leaving the block ends the run, whatever is still
-        going on in it, and no task is left.
+        *state_delta* as one event; if it raises, `Cancelled` included, it is not stored. While the block holds an
+        event, the logic that emitted it has not gone on. Leaving the block ends the run, and no task is left.
 
         Args:
-            user_id: Whose session.
-            session_id: Which session.
+            user_id, session_id: Whose session, and which.
             new_message: What the user says: a text, or a Content without function calls; or the answer to an open
                 question, `pending.reply(...)`, with which its invocation goes on.
             invocation_id: An invocation to go on with, that was interrupted or waits. What is recorded of it is not
@@ -245,11 +241,11 @@ class Runner:
                 questions that its end has withdrawn; calls that were answered, with an error or as cancelled, are not
                 made again, but the model decides. Budgets count on, and *run_config* may raise them; the deadline
                 begins anew. With a message: what to call the invocation that this begins, up to 64 letters, digits,
-                `_` and `-`. The ids of its calls follow from it, so it is to be another one in every session.
+                `_` and `-`, another name in every session.
             run_config: Settings of this run.
             state_delta: State to change with the message; its `temp:` keys live for this run.
-            deps: What tools, agents and callbacks of this run find as `ctx.deps`: a database handle, the request. It
-                is never stored, nor looked into; a run that resumes the invocation is given it again.
+            deps: What this run finds as `ctx.deps`: a database handle, the request. It is never stored; a run that
+                resumes the invocation is given it again.
             yield_user_message: Whether the stored message is the first event of the run.
 
         Raises:
@@ -293,6 +289,26 @@ class Runner:
         entrance = ResumedInvocation(self._opener, self._program, key, invocation_id, self.auto_create_session)
         return RunScope(self._program, request, entrance)
 
+    def run_live(
+        self, *, user_id: str, session_id: str, live_request_queue: LiveRequestQueue | None = None,
+        run_config: RunConfig | None = None, state_delta: Mapping[str, object] | None = None, deps: Any = None,
+    ) -> LiveScope:  # fmt: skip
+        """
+        Converse with the agent, as a scope in which both sides speak when they like; see "Live conversations".
+
+        It is a run as others are. Sound, and what is not finished, comes as partial events; an utterance is one event,
+        with its text. The caller speaks by `live.send_text`, `live.send_audio` and so on, or by a *live_request_queue*
+        of its own, which serves this run only. `RunConfig.deadline_s` is None unless it is given.
+
+        Raises:
+            NotSupportedError: An agent cannot speak here, or has a field that would have no effect.
+            ConfigurationError, InvalidValueError: For the arguments. And on entering as `run_async`.
+        """
+        from ._live_run import live_scope  # few programs converse
+
+        entrance = NewInvocation(self, session_key(self.app_name, user_id, session_id))
+        return live_scope(self, entrance, live_request_queue, run_config, state_delta, deps)
+
     async def send(
         self, content: str | Content, *, user_id: str, session_id: str, invocation_id: str | None = None,
         when: str = "next_model_call",
@@ -301,9 +317,8 @@ class Runner:
         Send a message of the user into the invocation of a session that is under way, in whatever process it runs.
 
         It waits for no run: it returns the id of the event to be, once the message is in the store, as durable as an
-        event there. The run makes it an event, once, before the next question to a model, or, with *when* `"idle"`,
-        when its agents have come to their end; at the latest then, and they go on with it. An invocation that is
-        paused, or whose process is gone, takes it when it goes on. See "A message into a run" in the guide.
+        event. The run makes it one before the next question to a model or, with *when* `"idle"`, when its agents have
+        come to their end, at the latest then. See "A message into a run" in the guide.
 
         Raises:
             InvocationEndedError, InvocationNotFoundError, SessionNotFoundError: There is nothing to send it to.
@@ -322,8 +337,7 @@ class Runner:
             async with runner.run_async(..., new_message=await runner.provide_credential(pending, credential)) as run:
 
         A question to sign in (`pending.auth_config.state`) is answered by a text: the address that the browser was sent
-        back to, or the code in it. It becomes tokens, in whatever process this is, and these are saved. If the person
-        has refused there, the message is `pending.reply(False)`.
+        back to, or the code in it, which becomes tokens. If the person has refused there, the message says False.
 
         If it raises, `Cancelled` included, the question can be answered as before; a code is used up by then.
 
@@ -350,20 +364,14 @@ class Runner:
         deps: Any = None,
     ) -> SyncRun:
         """
-        Run the agent from synchronous code: an iterator of events, and a context manager.
-
-            with runner.run(user_id="u", session_id="s", new_message="hi") as events:
-                for event in events:
-                    ...
+        Run the agent from synchronous code: `with runner.run(...) as events`, which is an iterator of events.
 
         The run lives in a thread of its own, from the first event asked for to its end, and sees the context variables
-        that the caller has set by then. The agent has not gone on while the caller holds an event. `close()`, leaving
-        the block, garbage collection, Ctrl-C and the end of the interpreter cancel the run, wait for its clean-up and
-        join the thread.
+        that the caller has set by then. `close()`, leaving the block, garbage collection, Ctrl-C and the end of the
+        interpreter cancel the run, wait for its clean-up and join the thread.
 
-        It works inside a running asyncio loop, too, as in a notebook. That loop is held while this waits for an event:
-        nothing else in it goes on meanwhile. Where that matters, use `minirun.bridge.AsyncioBridge`, which also serves
-        many threads at once: a session service belongs to one loop at a time.
+        It works inside a running asyncio loop, too, as in a notebook, which is held meanwhile. Where that matters, use
+        `minirun.bridge.AsyncioBridge`.
 
         Raises:
             RuntimeError: Called inside trio; use `run_async` there.
@@ -382,14 +390,12 @@ class Runner:
         """
         Go on with what has waited for a time that has come: see `InvocationContext.sleep_until`.
 
-        One after the other, each to its end or its next wait. What one fails with stands in its log, and does not keep
-        the others from their turn. Neither does one that cannot be begun, because its session was deleted or is busy,
-        or that fails before it has gone on, and stays as it was.
+        One after the other, each to its end or its next wait. What one fails with stands in its log; one that cannot
+        be begun, or fails before it has gone on, stays as it was. Neither keeps the others from their turn.
 
         Args:
             now: Which time it is, in seconds since the epoch; by default the clock's.
-            run_config: Settings of these runs.
-            deps: What these runs find as `ctx.deps`.
+            run_config, deps: Of these runs, as `run_async`.
 
         Returns:
             The invocations that went on, as they are now.
@@ -411,21 +417,19 @@ class Runner:
         """
         Go on, forever, with what was interrupted, and with what is due: `await nursery.start(runner.supervise)`.
 
-        It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is
-        gone. What one fails with stands in its log; what could not be begun is tried again. What fails before it has
-        gone on (ReplayError) stays as it is, and is tried again later and later, up to an hour. Any number of processes
-        may supervise one store; in a database each job is claimed by one of them. Cancel it to end it: what is under
-        way is interrupted, and the next supervisor goes on with it. Or set *stop*.
+        An invocation is interrupted if the process that ran it is gone. What one fails with stands in its log; what
+        could not be begun, or fails before it has gone on (ReplayError), is tried again later and later. Any number of
+        processes may supervise one store; in a database each job is claimed by one of them. Cancel it to end it: what
+        is under way is interrupted, and the next supervisor goes on with it. Or set *stop*.
 
         Messages for what is paused (`send`) are answered in invocations of their own, if all agents are `LlmAgent`s.
         It also makes the summaries that are due (`App(events_compaction_config=...)`) in sessions where runs of this
-        runner have not come to it; the session is not held meanwhile. What fails is tried again later and later, too.
+        runner have not come to it; the session is not held meanwhile.
 
         Args:
             max_concurrent: How many may go on at once.
             every_s: How often to look, in seconds.
-            run_config: Settings of these runs; a busy session is not waited for, whatever they say.
-            deps: What these runs find as `ctx.deps`.
+            run_config, deps: Of these runs, as `run_async`; a busy session is not waited for.
             stop: Once it is set, nothing new begins, and this returns when what is under way has ended.
             task_status: Told when it has looked for the first time; what it has found may have to wait for a place.
 
@@ -445,12 +449,11 @@ class Runner:
 
         Nothing is deleted: one event is appended, and what it undoes is left out of `session.events`, prompts and
         windows from now on (`read_events` still has it). The session's own state is again what it was before the
-        invocation, the initial state included; keys that did not exist then are removed. `user:` and `app:` state is
-        shared with other sessions and stays. Of the session's artifacts, those with `user:` aside, what was the newest
-        version is the newest again, as a new version that shares its content, or nothing.
+        invocation; `user:` and `app:` state stays. Of the session's own artifacts, what was the newest version is the
+        newest again, as a new version that shares its content, or nothing.
 
-        Waits for a run on the session to end (or not: `run_config.on_busy`), and closes the calls that an interrupted
-        run has left open before it undoes them. If it raises, `Cancelled` included, nothing is undone.
+        Waits for a run on the session to end (or not: `run_config.on_busy`), and closes the calls that it has left
+        open. If it raises, `Cancelled` included, nothing is undone.
 
         Raises:
             InvocationNotFoundError: The visible history has no such invocation; it may have been undone already.
@@ -472,8 +475,7 @@ class Runner:
         """
         Run one message, or several one after another, print what is said and where tools fail, and return the events.
 
-        The session is made if it does not exist, and goes on when called again. *verbose* also prints calls, responses
-        and state changes; *quiet* prints nothing.
+        The session is made if need be. *verbose* also prints calls, responses and state changes; *quiet* nothing.
         """
         from ._debug import run_debug  # few programs print what is said
 

@@ -119,7 +119,7 @@ async def resume(
                 raise  # no agent has run yet, so it is none of its failures but a bug
             if not isinstance(error, _USUAL):
                 tell(job, "could not be begun", error)
-            return Outcome.NOT_STARTED
+            return Outcome.UNCHANGED if isinstance(error, NotResumableError) else Outcome.NOT_STARTED
         lost = next((leaf for leaf in leaves(error) if isinstance(leaf, StaleSessionError)), None)
         if lost is not None:
             tell(job, "was taken over by another worker, and what this one did last is not stored", lost)

@@ -10,23 +10,26 @@ import attrs
 
 from .._json import COUNT_MAX, brief, freeze, is_count, is_seconds
 from .._record import Record
-from ..errors import ConfigurationError, NotSupportedError
+from ..errors import ConfigurationError
 from ..flows._budgets import is_shared
 from ..sessions import GetSessionConfig
 
 if TYPE_CHECKING:
     from ..flows._shared_budget import Budget
+    from ..models._live_settings import LiveSettings
 
-__all__ = ["RunConfig", "StreamingMode"]
+__all__ = ["DefaultSeconds", "RunConfig", "StreamingMode"]
 
 
 class StreamingMode(Enum):
     """Whether the caller also gets a model's answer in fragments, as it comes."""
 
-    NONE = None
-    SSE = "sse"
-    BIDI = "bidi"
-    """Not supported by this version."""
+    NONE, SSE = None, "sse"
+    BIDI = "bidi"  # as `NONE`, and for live runs only, which are so anyway
+
+
+class DefaultSeconds(float):
+    """A time that nobody has given: a live run does not keep to it. Copies of a RunConfig take it over."""
 
 
 def _wrong(name: str, expected: str, found: object) -> ConfigurationError:
@@ -57,7 +60,7 @@ def _is_limit(value: object) -> bool:
 @attrs.frozen(init=False, kw_only=True, eq=False, repr=False)
 class RunConfig(Record):
     """
-    Settings of one run.
+    Settings of one run. A documented field that would have no effect in this version is refused (NotSupportedError).
 
     Args:
         streaming_mode: `SSE` adds partial events, which are shown and never stored.
@@ -65,20 +68,16 @@ class RunConfig(Record):
         max_tool_calls: How many function calls it may make; 0 or less: no limit.
         max_transfers: How often its agents may hand over to each other; 0 or less: no limit.
         max_node_runs: How often it may run nodes, of workflows or by `ctx.run_node`; 0 or less: no limit.
-        max_tokens: How many tokens its models may use, as they tell: once it is as many, none is asked again. 0 or
-            less: no limit.
+        max_tokens: How many tokens its models may use, as they tell; then none is asked again. 0 or less: no limit.
         budget: What this run and others may do together; None: only the limits above.
         deadline_s: How long the run may take, in seconds, the time its caller holds events included; None: no limit.
         thread_grace_s: How long the thread of a synchronous tool is waited for after a cancellation, in seconds.
         custom_metadata: Merged under every event's own.
-        get_session_config: Which events of the history the run sees, by default all that no summary covers; the state
-            is always complete. Models of an app with an `events_compaction_config` are always told the whole history,
-            in part as a summary.
+        get_session_config: Which events of the history the run sees, by default all that no summary covers. Models of
+            an app with an `events_compaction_config` are always told the whole history, in part as a summary.
         on_busy: What to do while another run writes the session: `"wait"` for it or `"reject"` with SessionBusyError.
         partial_buffer: How many partial events may be unread before the model is held back.
-
-    Raises:
-        NotSupportedError: For a documented field or value that would have no effect in this version.
+        live: The settings of live runs, whose names are taken here, too; None: none was given.
     """
 
     streaming_mode: StreamingMode = _field("a StreamingMode", lambda value: isinstance(value, StreamingMode))
@@ -96,6 +95,7 @@ class RunConfig(Record):
     )
     on_busy: Literal["wait", "reject"] = _field("'wait' or 'reject'", ("wait", "reject").__contains__)
     partial_buffer: int = _field("an integer above 0", lambda value: is_count(value, 1))
+    live: LiveSettings | None
 
     def __init__(
         self,
@@ -107,19 +107,19 @@ class RunConfig(Record):
         max_node_runs: int = 1000,
         max_tokens: int = 0,
         budget: Budget | None = None,
-        deadline_s: float | None = 3600.0,
+        deadline_s: float | None = DefaultSeconds(3600.0),
         thread_grace_s: float = 10.0,
         custom_metadata: Mapping[str, object] | None = None,
         get_session_config: GetSessionConfig | None = None,
         on_busy: Literal["wait", "reject"] = "wait",
         partial_buffer: int = 16,
+        live: LiveSettings | None = None,
         **others: object,
     ) -> None:
-        given = locals()  # the fields by their names, as the signature has them
-        for name in others:
-            from .._adk import refusal  # nothing of the kind is given by programs that run
+        fields = [field.name for field in attrs.fields(RunConfig)]
+        if live is not None or others:
+            from ..models._live_settings import settings_of  # few runs are live
 
-            raise refusal(name, [field.name for field in attrs.fields(RunConfig)])
-        if streaming_mode is StreamingMode.BIDI:
-            raise NotSupportedError("StreamingMode.BIDI has no effect in this version of minirun; use NONE or SSE")
-        self.__attrs_init__(**{field.name: given[field.name] for field in attrs.fields(RunConfig)})
+            live = settings_of(live, others, fields)
+        given = locals()  # the fields by their names, as the signature has them
+        self.__attrs_init__(**{name: given[name] for name in fields})

@@ -27,7 +27,7 @@ import trio
 from .._service import misused
 from ..errors import SessionNotFoundError, StaleSessionError
 from ..events import Event
-from ..sessions import GetSessionConfig, InvocationStatus, SessionWriter
+from ..sessions import GetSessionConfig, InvocationStatus, Session, SessionWriter
 from ..sessions import Invocation as StoredInvocation
 from ..sessions._run_session import run_session
 from ..sessions._state import writes_of
@@ -58,6 +58,7 @@ class RunRequest:
     """The invocation to go on with; its id is `invocation_id`."""
     is_looked_up: bool = False
     """Whether the caller names the invocation: then it is looked up again where another process was faster."""
+    execution: type[Execution] = Execution
 
 
 class Entrance(Protocol):
@@ -198,10 +199,10 @@ class RunScope:
         except Exception as error:
             failure = error
         session = run_session(writer.live, invocation.history.start_seq, invocation.values)
-        self._run = Run(invocation.id, session, invocation)
+        self._run = self._new_run(session, invocation)
         if request.yield_user_message:
             invocation.committer.publish(message)
-        self._execution = Execution(
+        self._execution = request.execution(
             self._run, self._context, writer, nursery.cancel_scope, is_supervised=self._is_supervised
         )
         if request.resumes is not None and request.resumes.status.has_ended:
@@ -211,6 +212,9 @@ class RunScope:
             self._execution.keeps_status = request.resumes is not None
         nursery.start_soon(self._execution.run, name=f"minirun agent of {invocation.id}")
         return self._run
+
+    def _new_run(self, session: Session, invocation: Invocation) -> Run:
+        return Run(invocation.id, session, invocation)
 
     def _begin(self, request: RunRequest, message: Event) -> None:
         """Take note of the stored message."""

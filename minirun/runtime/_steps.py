@@ -16,7 +16,7 @@ import trio
 
 from .._json import dumps, finite, freeze, shown
 from .._threads import LateOutcome
-from ..errors import FatalError, InvalidValueError, MinirunError, ReplayError
+from ..errors import FatalError, InvalidValueError, MinirunError, NotSupportedError, ReplayError
 from ..events import Event, RecordedStep
 from ..flows._questions import SLEEP_UNTIL
 from ..flows._recorded_step import event_of, event_of_failure, outcome_of
@@ -115,6 +115,8 @@ async def sleep_until(context: ContextBase, when: float) -> None:
     if until is None:
         raise InvalidValueError("when", f"expected seconds since the epoch, found {shown(when)}")
     invocation, args = context._invocation, freeze({"until": until})
+    if invocation.run_config.live is not None:
+        raise NotSupportedError("nothing resumes a live run, so it cannot wait for a time; sleep by trio in the tool")
     question = Question(question_id(context, SLEEP_UNTIL, args), SLEEP_UNTIL, args)
     if await replayed_answer(context, question.id) is not None:
         return

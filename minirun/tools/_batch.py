@@ -14,7 +14,7 @@ are done are answered; the others stay open, and the invocation is paused. When 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
@@ -51,10 +51,11 @@ async def run_group(
     calls: Sequence[FunctionCall],
     tools: Mapping[str, BaseTool],
     later: Sequence[FunctionCall] = (),
+    call_type: Callable[..., ToolCall] = ToolCall,
 ) -> Event:
     """As `run_calls`, for calls that are counted; those *later* in their turn begin after them, and wait with them."""
     concurrent = ConcurrentWrites()
-    batch = [ToolCall(context, call, tools, concurrent, index) for index, call in enumerate(calls)]
+    batch = [call_type(context, call, tools, concurrent, index) for index, call in enumerate(calls)]
     replayer = context._invocation.replayer
     try:
         if replayer is not None:

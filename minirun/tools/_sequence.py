@@ -10,7 +10,7 @@ ones wait with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .._values import changed
 from .._window import Window
@@ -21,8 +21,9 @@ from ..runtime._closing import close_calls
 from ..types import Content, FunctionCall
 from ._base import BaseTool
 from ._batch import run_group
+from ._call import ToolCall
 
-__all__ = ["run_in_order"]
+__all__ = ["run_groups", "run_in_order"]
 
 
 async def run_in_order(
@@ -38,6 +39,17 @@ async def run_in_order(
         FatalError: A tool has met a limit of the run. The calls are answered all the same.
     """
     context._invocation.budgets.spend("max_tool_calls", len(calls))
+    return await run_groups(context, made, calls, tools)
+
+
+async def run_groups(
+    context: InvocationContext,
+    made: Event,
+    calls: Sequence[FunctionCall],
+    tools: Mapping[str, BaseTool],
+    call_type: Callable[..., ToolCall] = ToolCall,
+) -> Event:
+    """As `run_in_order`, for calls that are counted."""
     groups, is_open = _groups(made), {call.id for call in calls}
     in_order, begun = [call for group in groups for call in group], 0
     _note_not_begun(context, groups)
@@ -48,7 +60,7 @@ async def run_in_order(
         if not rest:
             continue
         try:
-            answers.append(await run_group(context, rest, tools, later))
+            answers.append(await run_group(context, rest, tools, later, call_type))
         except BaseException:
             await _give_up(context, rest, later)
             raise

@@ -335,6 +335,13 @@ async def mcp(scale: Scale, folder: Path) -> list[Row]:
     return await mcp_calls(scale, folder)
 
 
+async def live(scale: Scale, folder: Path) -> list[Row]:
+    """What a piece of sound costs in live runs."""
+    from .live_talks import live_talks  # few look at it
+
+    return await live_talks(scale)
+
+
 DETAILS: dict[str, Detail] = {
     "process": process,
     "cold": cold,
@@ -348,5 +355,6 @@ DETAILS: dict[str, Detail] = {
     "memories": memories,
     "nodes": node_runs,
     "mcp": mcp,
+    "live": live,
     # A scenario of another part has its place here: an async function of the scale and a folder that returns rows.
 }

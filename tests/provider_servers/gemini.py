@@ -13,7 +13,7 @@ from google.genai import types
 
 from .server import Asked, FakeProvider
 
-__all__ = ["KEY", "Caches", "gemini", "problem_with_body"]
+__all__ = ["KEY", "Caches", "gemini", "problem_with_body", "problem_with_fields"]
 
 KEY = "AIza-test"
 
@@ -52,7 +52,7 @@ class _CacheBody(pydantic.BaseModel):
 
 def problem_with_body(body: Any) -> str | None:
     """What the API would find wrong with a request's body."""
-    problem = _problem_with_fields(_Body, body)
+    problem = problem_with_fields(_Body, body)
     if problem is not None:
         return problem
     if body.get("cachedContent") and {"systemInstruction", "tools", "toolConfig"} & body.keys():
@@ -60,7 +60,7 @@ def problem_with_body(body: Any) -> str | None:
     return _problem_with_contents(body["contents"])
 
 
-def _problem_with_fields(kind: type[pydantic.BaseModel], body: Any) -> str | None:
+def problem_with_fields(kind: type[pydantic.BaseModel], body: Any) -> str | None:
     try:
         made = kind.model_validate(body)
     except pydantic.ValidationError as error:
@@ -118,7 +118,7 @@ class Caches:
 
     def problem_with(self, asked: Asked) -> tuple[int, Any] | None:
         """What is wrong with a request for a cache."""
-        problem = _problem_with_fields(_CacheBody, asked.body)
+        problem = problem_with_fields(_CacheBody, asked.body)
         if problem is None and (not _TTL.fullmatch(asked.body["ttl"]) or not asked.body["model"].startswith("models/")):
             problem = "Invalid value at 'ttl' or 'model'"
         if problem is None and asked.body.get("contents"):

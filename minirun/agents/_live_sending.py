@@ -1,0 +1,222 @@
+"""
+What goes from the caller to the model in a live run.
+
+A content of the user is an event before it is sent. Until it is known to be part of the server's session, it is sent
+again over the next connection, under the same id; a new session is told all of it as history. Sound is not kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from ..errors import InvalidMessageError, ModelError
+from ..events import NO_ACTIONS, Event, EventActions
+from ..flows._live import Input, State
+from ..models import ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection
+from ..models._live import Realtime
+from ..runtime import InvocationContext
+from ..types import Blob, Content, Part
+from ._live_making import LiveSide
+
+if TYPE_CHECKING:
+    from ._live_request_queue import LiveRequest
+    from ._live_talk import Talk
+
+__all__ = ["Sending"]
+
+
+class _Sent(NamedTuple):
+    """A content on its way."""
+
+    id: str
+    content: Content
+    turn_complete: bool
+
+
+class Sending:
+    """See the module; for one agent."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self.lock = trio.Lock()
+        """One task sends at a time."""
+        self.side = LiveSide(0)
+        """The present session of the model's side."""
+        self._pending: list[_Sent] = []  # what may not be part of the server's session yet
+        self._gone: set[str] = set()  # what has gone over the present connection
+        self._is_told = False  # whether the server tells what is
+        self._is_resumed = False  # whether the connection goes on with the session of the one before
+        self._may_send = trio.Event()
+        self._may_send.set()
+
+    # --- what is on its way
+
+    def begins(self, *, is_resumed: bool) -> None:
+        """Take note of a new connection; unless a session *is_resumed*, the model is told everything as history."""
+        self._is_resumed = is_resumed
+        self._gone.clear()
+        if not is_resumed:
+            self._pending.clear()
+            self.side = LiveSide(self._talk.context._invocation.live.revision)
+
+    def is_taken_up(self, content_id: str) -> None:
+        """Note that the server has this content, and all before it."""
+        self._is_told = True
+        ids = [each.id for each in self._pending]
+        if content_id in ids:
+            del self._pending[: ids.index(content_id) + 1]
+
+    def is_answered(self) -> None:
+        """Note that an answer begins: where the server does not tell, it has what was sent before."""
+        if not self._is_told:
+            self._pending = [each for each in self._pending if each.id not in self._gone]
+
+    def hold(self) -> None:
+        """Send nothing of the caller's until `go_on`: somebody else may take over."""
+        if self._may_send.is_set():
+            self._may_send = trio.Event()
+
+    def go_on(self) -> None:
+        """Send again."""
+        self._may_send.set()
+
+    # --- sending
+
+    async def run(self, connection: BaseLlmConnection) -> None:
+        """Send what may be missing over there, and then what the caller sends, until the line is closed."""
+        line = self._talk.line
+        try:
+            await self._send_again(connection)
+            if line.is_speaking:  # another connection was told
+                async with self.lock:
+                    await connection.send_realtime(ActivityStart())
+            while True:
+                if line.unsent is None:
+                    line.unsent = await line.queue.take()
+                    if line.inputs:
+                        line.copy(line.unsent)
+                if not self._may_send.is_set():
+                    await self._may_send.wait()
+                if isinstance(line.unsent, Blob):
+                    async with self.lock:
+                        await connection.send_realtime(line.unsent)
+                    blob, line.unsent = line.unsent, None
+                    await self._talk.speech.record(blob)
+                    continue
+                if line.unsent.close:
+                    line.is_closing = True
+                    self._talk.inbox.post((Input.CLOSE, None))
+                    return
+                await self._send(connection, line.unsent)
+                line.unsent = None
+        except ModelError as error:
+            self._talk.inbox.post((Input.LOST, error))
+
+    async def _send_again(self, connection: BaseLlmConnection) -> None:
+        """
+        Send what may be missing over there.
+
+        If the server has all of it, and has yet to answer, the answer was lost with the connection: it is asked to.
+        """
+        talk = self._talk
+        for each in tuple(self._pending):
+            await self._deliver(connection, each)
+        if self._is_resumed and not self._pending and talk.state is State.THINKING:
+            go_on = Content(role="user", parts=[Part(text=talk.context._invocation.program.prompts.go_on)])
+            async with self.lock:
+                await connection.send_content(go_on)
+
+    async def _send(self, connection: BaseLlmConnection, request: LiveRequest) -> None:
+        if request.content is not None or request.state_delta:
+            await self._say(connection, request)
+        for signal in _signals(request):
+            async with self.lock:
+                await connection.send_realtime(signal)
+            if isinstance(signal, ActivityStart | ActivityEnd):
+                self._talk.line.is_active()
+                self._talk.line.is_speaking = isinstance(signal, ActivityStart)
+            if isinstance(signal, ActivityEnd):
+                self._talk.inbox.post((Input.ASKED, None))
+
+    async def _say(self, connection: BaseLlmConnection, request: LiveRequest) -> None:
+        talk, content = self._talk, request.content
+        talk.line.is_active()
+        if content is not None and content.responses:
+            from ._live_questions import answer_question  # few conversations have questions
+
+            try:
+                await answer_question(talk.line, content, request.id or f"m-{talk.line.new_id()}")
+            except InvalidMessageError as error:  # its sender hears of it as of all that happens
+                talk.line.unsent = None
+                await talk.emit(Event(partial=True, error_code="INVALID_MESSAGE", error_message=str(error), live={}))
+            talk.line.unsent = None
+            return
+        stored = await self._store(content, request)
+        talk.line.unsent = None  # whatever happens from here on, it is on its way
+        if stored.content is None:
+            return
+        if await talk.speech.is_blocked(stored.content):
+            return
+        sent = _Sent(stored.id or "", stored.content, not request.partial)
+        self._pending.append(sent)
+        await self._deliver(connection, sent)
+
+    async def _store(self, content: Content | None, request: LiveRequest) -> Event:
+        """Store what the user has said, in writing. It waits for no caller: who sends may be the one that reads."""
+        invocation = self._talk.context._invocation
+        context = InvocationContext.root(invocation)._for_run_hooks()
+        event = Event(
+            id=request.id or context._following_id(f"{context._path}!said"),
+            invocation_id=invocation.id,
+            author="user",
+            content=content,
+            actions=EventActions(state_delta=request.state_delta) if request.state_delta else NO_ACTIONS,
+            live={"after_seq": invocation.live.revision},
+        )
+        if content is not None and "on_user_message_callback" in invocation.program.plugins:
+            from ..runtime._on_message import apply_on_user_message  # few programs have such a plugin
+
+            event = await apply_on_user_message(InvocationContext.root(invocation), event)
+        return await invocation.emitter.emit(context, event, closing=True)
+
+    async def _deliver(self, connection: BaseLlmConnection, sent: _Sent, *, asks: bool = True) -> None:
+        """Send it, unless the server has it, or another task has sent it over this connection."""
+        async with self.lock:
+            if connection is not self._talk.connection or sent.id in self._gone or sent not in self._pending:
+                return
+            if sent.turn_complete and asks:  # before it is sent: the answer is there sooner than this goes on
+                self._talk.inbox.post((Input.ASKED, None))
+            await connection.send_content(sent.content, turn_complete=sent.turn_complete, id=sent.id)
+            self._gone.add(sent.id)
+
+    async def deliver_results(self, content: Content, content_id: str) -> None:
+        """Send responses to calls; over a connection that is lost meanwhile they go again."""
+        sent = _Sent(content_id, content, turn_complete=True)
+        self._pending.append(sent)
+        if self._talk.connection is not None:
+            await self._deliver(self._talk.connection, sent, asks=False)
+
+    async def take_messages(self) -> None:
+        """Pass on what others have sent into the run (`Runner.send`)."""
+        talk, live = self._talk, self._talk.context._invocation.live
+        before = live.revision
+        await talk.context._invocation.program.messages().store_messages(talk.context)
+        for event in live.events[live.index_of(before + 1) :]:
+            if event.author == "user" and event.content is not None and event.actions.replay.sent is not None:
+                sent = _Sent(event.id or "", event.content, turn_complete=True)
+                self._pending.append(sent)
+                if talk.connection is not None:
+                    await self._deliver(talk.connection, sent)
+
+
+def _signals(request: LiveRequest) -> list[Realtime]:
+    """What is sent of *request* as it happens: one thing, in ADK's order of precedence."""
+    if request.activity_start:
+        return [ActivityStart()]
+    if request.activity_end:
+        return [ActivityEnd()]
+    if request.audio_stream_end:
+        return [AudioStreamEnd()]
+    return [] if request.blob is None else [request.blob]

@@ -1,0 +1,53 @@
+"""
+Speech whose text was known only after it was answered: in prompts it stands before the answer, as it was said.
+
+Its event names the first event of the answer (`live["before_seq"]`). And answers that were cut off while they were
+played, after they had been stored: of these what was heard is shown, as a later event tells (`live["cut_seq"]`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._json import FrozenTuple
+from .._values import changed
+from ..events import Event
+from ..types import Content, Part
+
+if TYPE_CHECKING:
+    from ._transcript import Transcript
+
+__all__ = ["cut", "take"]
+
+
+def take(transcript: Transcript, event: Event, content: Content) -> None:
+    """
+    Let *transcript* show what was said in a live run, in its place.
+
+    Requests that were made before keep what they have shown: the contents go on in a list of their own.
+    """
+    before = (event.live or {}).get("before_seq")
+    place = transcript._places.get(before) if isinstance(before, int) else None
+    if place is None or event.author != "user":
+        before = len(transcript._contents)
+        transcript._take(event, content)
+        transcript._places[event.seq] = max(before, len(transcript._contents) - 1)  # something may stand in before it
+        return
+    transcript._contents = list(transcript._contents)
+    late = changed(content, role="user")
+    if place and transcript._contents[place - 1].text == transcript.prompts.earlier:
+        transcript._contents[place - 1] = late  # which stood in for it
+        return
+    transcript._contents.insert(place, late)
+    transcript._places = {each: at + (at >= place) for each, at in transcript._places.items()}
+
+
+def cut(transcript: Transcript, event: Event) -> None:
+    """Let *transcript* show of an answer what was heard of it, as *event* tells."""
+    place = transcript._places.get((event.live or {}).get("cut_seq"))
+    if place is None or place >= len(transcript._contents):
+        return
+    heard = (event.custom_metadata or {}).get("heard")
+    transcript._contents = list(transcript._contents)
+    shown = transcript._contents[place]
+    transcript._contents[place] = changed(shown, parts=FrozenTuple([Part(text=str(heard or "..."))]))

@@ -1,0 +1,118 @@
+"""What is said in a live conversation, piece by piece, until it is one event: what the user says, and an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .._json import freeze
+from ..types import Blob, Content, Part
+
+__all__ = ["Answer", "Heard", "audio_ms", "rate_of", "said"]
+
+_RATE = re.compile(r"rate=(\d+)")
+_BYTES_A_SAMPLE = 2  # PCM16
+
+
+def audio_ms(blob: Blob, rate: int) -> float:
+    """How long a piece of sound is, in milliseconds; *rate* is its samples a second, if its type tells none."""
+    return len(blob.data) * 1000 / (_BYTES_A_SAMPLE * rate_of(blob, rate))
+
+
+def rate_of(blob: Blob, rate: int) -> int:
+    """Its samples a second: as its type tells, else *rate*."""
+    told = _RATE.search(blob.mime_type)
+    return int(told[1]) if told else rate
+
+
+class Heard:
+    """
+    An utterance of the user.
+
+    Args:
+        item_id: What the server calls it; None if it calls it nothing.
+        answers: How many answers had begun when it began.
+    """
+
+    __slots__ = ("answers", "item_id", "pieces")
+
+    def __init__(self, item_id: str | None, answers: int) -> None:
+        self.item_id = item_id
+        self.answers = answers
+        self.pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """What is understood of it, as far as it is."""
+        return "".join(self.pieces).strip()
+
+
+class Answer:
+    """
+    An answer of the model, as far as it has come.
+
+    Args:
+        item_id: What the server, or else this run, calls it.
+        event_id: The id of the event that it will be.
+    """
+
+    __slots__ = ("audio_ms", "began_at", "event_id", "item_id", "live", "shown_ms", "spoken", "unread_chars", "written")
+
+    def __init__(self, item_id: str, event_id: str) -> None:
+        self.item_id = item_id
+        self.event_id = event_id
+        self.live = freeze({"item_id": item_id})
+        """What its pieces say of it (`Event.live`)."""
+        self.spoken: list[tuple[str, float]] = []
+        """Pieces of what is said in its sound, with how much sound had come by then."""
+        self.written: list[str] = []
+        """Pieces of its text."""
+        self.began_at = 0.0
+        """When its sound began, by trio's clock."""
+        self.audio_ms = 0.0
+        """How much sound of it has come."""
+        self.unread_chars = 0
+        """How much of its text the caller was not shown, at its end."""
+        self.shown_ms = 0.0
+        """How much of that the caller was shown."""
+
+    @property
+    def text(self) -> str:
+        """All of it that has come."""
+        return ("".join(self.written) or "".join(text for text, _ in self.spoken)).strip()
+
+    def is_other(self, item_id: str | None) -> bool:
+        """Whether what the server calls so is another answer."""
+        return item_id is not None and self.item_id not in (item_id, self.event_id)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it to store."""
+        return not (self.text or self.audio_ms)
+
+    def parted(self, played_ms: float) -> tuple[str, str]:
+        """
+        Part its text into what was heard of it, and what was not, if so many milliseconds of its sound were played.
+
+        Text without sound was seen where it was shown. Of what was said in sound as many words were heard as the share
+        of the sound that was played, as no server tells when which word is said; and none whose sound had not come by
+        then.
+        """
+        if not (self.written or self.audio_ms):
+            return "", self.text  # its sound has not come, or was dropped
+        if self.written:
+            text = "".join(self.written)
+            seen = len(text) - self.unread_chars
+            return text[:seen].strip(), text[seen:].strip()
+        is_ahead = bool(self.spoken) and not self.spoken[0][1]  # of its sound, or after it
+        come = [text for text, at_ms in self.spoken if at_ms < played_ms or (at_ms == played_ms and not is_ahead)]
+        words = re.findall(r"\S+\s*", self.text)
+        share = round(len(words) * min(1.0, played_ms / self.audio_ms))
+        count = min(share, len("".join(come).split()))
+        return "".join(words[:count]).strip(), "".join(words[count:]).strip()
+
+
+def said(role: str, text: str, media: Sequence[Part] = ()) -> Content | None:
+    """The content of an utterance; None if nothing of it is known."""
+    parts = [*([Part(text=text)] if text else []), *media]
+    return Content(role=role, parts=parts) if parts else None
