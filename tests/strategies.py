@@ -15,6 +15,7 @@ from minirun.types import (
     FileData,
     FunctionCall,
     FunctionResponse,
+    Transcription,
     UsageMetadata,
 )
 
@@ -129,6 +130,7 @@ actions = st.builds(
     render_ui_widgets=json_values,
     unknown_fields=unknown(),
 )
+transcriptions = st.builds(Transcription, text=maybe(texts), finished=flags, unknown_fields=unknown())
 events = st.builds(
     Event,
     id=maybe(ids),
@@ -162,5 +164,8 @@ events = st.builds(
     grounding_metadata=maybe(json_objects),
     citation_metadata=maybe(json_objects),
     partial_output=st.none(),  # only partial events have one
+    input_transcription=maybe(transcriptions),
+    output_transcription=maybe(transcriptions),
+    live=maybe(json_objects),
     unknown_fields=unknown(),
 )

@@ -291,7 +291,7 @@ def test_only_actions_that_refer_to_nothing_are_not_looked_at() -> None:
 NO_TEXT = {
     Event: {
         "id", "invocation_id", "author", "seq", "timestamp", "branch", "partial", "turn_complete", "finish_reason",
-        "error_code", "interrupted", "long_running_tool_ids", "usage_metadata", "node_info", "model_version",
+        "error_code", "interrupted", "live", "long_running_tool_ids", "usage_metadata", "node_info", "model_version",
     },
     EventActions: {
         "state_removed", "state_conflicts", "suspended_calls", "artifact_delta", "artifact_versions",

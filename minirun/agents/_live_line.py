@@ -35,10 +35,15 @@ __all__ = ["Line", "check_agents", "line_of"]
 _WHOLE = ("output_schema", "output_validator", "input_guardrails", "output_guardrails", "planner", "code_executor")
 
 
+# How long what is stuck, such as a line that takes nothing, may take longer than an answer that is to come to its end.
+_STUCK_S = 1.0
+
+
 class _Held(NamedTuple):
     """A connection, and how it is let go."""
 
     connection: BaseLlmConnection
+    scope: trio.CancelScope
     release: trio.Event
     is_closed: trio.Event
 
@@ -84,6 +89,7 @@ class Line:
         """For how many events that is being done."""
         self._nursery: trio.Nursery
         self._held: _Held | None = None
+        self._in_time = trio.CancelScope()
         self._active_at = trio.current_time()
 
     # --- who speaks
@@ -142,10 +148,11 @@ class Line:
     ) -> None:
         held: _Held | None = None
         try:
-            async with model.connect(request) as connection:
-                held = _Held(connection, trio.Event(), trio.Event())
-                task_status.started(held)
-                await held.release.wait()
+            with trio.CancelScope() as scope:
+                async with model.connect(request) as connection:
+                    held = _Held(connection, scope, trio.Event(), trio.Event())
+                    task_status.started(held)
+                    await held.release.wait()
         except Exception as error:
             if held is None or not all(isinstance(leaf, ModelError) for leaf in leaves(error)):
                 raise
@@ -159,6 +166,7 @@ class Line:
         if self._held is not None:
             held, self._held = self._held, None
             held.release.set()
+            held.scope.deadline = trio.current_time() + self.invocation.program.cleanup_timeout_s
             await held.is_closed.wait()
 
     def close(self, finish_turn_s: float | None) -> None:
@@ -166,6 +174,12 @@ class Line:
         self.queue.close()
         if finish_turn_s is not None:
             self.closes_at = min(self.closes_at, trio.current_time() + finish_turn_s)
+            self._in_time.deadline = self.closes_at + _STUCK_S
+
+    def in_time(self) -> trio.CancelScope:
+        """Return a scope that ends with the time that an answer may take to its end, whatever is waited for in it."""
+        self._in_time = trio.CancelScope(deadline=self.closes_at + _STUCK_S)
+        return self._in_time
 
     def new_id(self) -> str:
         """Return an id that nothing else has."""

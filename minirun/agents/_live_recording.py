@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator
 import trio
 
 from ..artifacts._run import RunArtifacts
+from ..errors import StorageError
 from ..events import NO_ACTIONS, EventActions
 
 __all__ = ["Recording", "finished"]
@@ -41,17 +42,30 @@ class Recording:
         self._is_done = trio.Event()
         self._version = 0
         self._failure: Exception | None = None
+        self._scope = trio.CancelScope(shield=True)
 
     async def run(self) -> None:
         """Save it, until it is finished: also when the run is left meanwhile."""
-        with trio.CancelScope(shield=True):
+        with self._scope:
             try:
                 self._version = await self._artifacts.to_save_stream(self.filename, self._file(), "audio/wav", None)()
             except Exception as error:  # it belongs to the one that finishes it
                 self._failure = error
+            except trio.Cancelled:
+                self._failure = StorageError(f"saving {self.filename!r} took too long, and was given up")
+                raise
             finally:
                 self._receive.close()
                 self._is_done.set()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is saved, or has failed."""
+        return self._is_done.is_set()
+
+    def hurry(self, seconds: float) -> None:
+        """Give the store so long from now on: the run is left."""
+        self._scope.deadline = min(self._scope.deadline, trio.current_time() + seconds)
 
     async def add(self, sound: bytes) -> None:
         """Add a piece; wait for a slow store. What comes after a failure of the store is dropped."""
@@ -84,6 +98,15 @@ class Recording:
         yield _header(self._rate)
         async for piece in self._receive:
             yield piece
+
+
+async def rest_of(recording: Recording | None) -> EventActions:
+    """As `finished`, where a run is left: what could not be saved is not named, and costs nothing else."""
+    try:
+        return await finished(recording)
+    except Exception:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return NO_ACTIONS
 
 
 async def finished(recording: Recording | None) -> EventActions:

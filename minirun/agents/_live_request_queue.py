@@ -131,6 +131,9 @@ class LiveRequest(Record):
     def __attrs_post_init__(self) -> None:
         if self.content is None and (self.partial or self.id is not None):
             raise InvalidMessageError("expected partial, and an id, with a content, found none; leave them out")
+        if self.content is not None and self.content.responses and (self.partial or self.state_delta):
+            msg = "expected an answer to a question without partial and state_delta, which have no effect there"
+            raise InvalidMessageError(f"{msg}; send them with another content")
 
     def split(self) -> list[LiveRequest]:
         """Return what this says as requests of one thing each, in their order; `close` is none of them."""

@@ -106,7 +106,6 @@ class Sending:
                     await self._talk.speech.record(blob)
                     continue
                 if line.unsent.close:
-                    line.is_closing = True
                     self._talk.inbox.post((Input.CLOSE, None))
                     return
                 await self._send(connection, line.unsent)

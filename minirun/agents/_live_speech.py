@@ -21,7 +21,7 @@ from ..flows._utterances import Answer, Heard, audio_ms, rate_of, said
 from ..models import LlmResponse
 from ..runtime._committer import Committer
 from ..types import Blob, Content, Part, Transcription, UsageMetadata
-from ._live_recording import Recording, finished
+from ._live_recording import Recording, finished, rest_of
 
 if TYPE_CHECKING:
     from ._live_talk import Talk
@@ -43,8 +43,10 @@ class Speech:
         self._places: dict[int, int] = {}  # of answers in the log, by their number
         self._playing: tuple[Answer, int] | None = None  # an answer that is over and stored, and where
         self._cut: str | None = None  # the item that was cut off last
+        self._over: str | None = None  # the one that is over
         self._recorded: dict[str | None, Recording] = {}  # utterances of the user, by item; None: what comes next
         self._recording: Recording | None = None  # of the answer
+        self._recordings: list[Recording] = []  # that may not be saved yet
         self.is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
         self._is_interrupted = False  # by the program, and the server has not said so yet
         self._is_ending = False  # whether the server has said that it is interrupted, and not yet that it is over
@@ -107,7 +109,7 @@ class Speech:
             id=self._next_id("heard") if recording is None else recording.event_id,
             author="user",
             content=said("user", heard.text),
-            actions=await finished(recording),
+            actions=await (rest_of if closing else finished)(recording),
             input_transcription=Transcription(text=heard.text, finished=True),
             live=live,
         )
@@ -139,7 +141,7 @@ class Speech:
     def is_wanted(self, what: Input, response: LlmResponse) -> bool:
         """Whether *what* concerns anybody: pieces of an answer that was cut off may still be on their way."""
         if what is Input.PIECE:
-            return not (self.is_deaf or (response.item_id is not None and response.item_id == self._cut))
+            return not (self.is_deaf or (response.item_id and response.item_id in (self._cut, self._over)))
         if what not in (Input.INTERRUPTED, Input.OVER):
             return True
         is_known = self._is_interrupted or (self._is_ending and what is Input.OVER)
@@ -148,7 +150,7 @@ class Speech:
 
     def begins(self) -> None:
         """Take note of a new connection: what was cut off before does not come over it."""
-        self.is_deaf, self._cut = False, None
+        self.is_deaf, self._cut, self._over = False, None, None
         self._is_interrupted = self._is_ending = False
 
     def interrupt(self) -> None:
@@ -206,6 +208,17 @@ class Speech:
         self._begun += 1
         return answer
 
+    @property
+    def is_speaking(self) -> bool:
+        """Whether an answer is being given."""
+        return self._answer is not None
+
+    @property
+    def plays_until(self) -> float:
+        """When the sound that has come has been played, if that began when it came, by trio's clock."""
+        answer = self._answer or (self._playing and self._playing[0])
+        return 0.0 if answer is None else answer.began_at + answer.audio_ms / 1000
+
     async def keep_answer(self, response: LlmResponse | None) -> None:
         """Store the answer, which has come to its end."""
         answer = self._answer
@@ -213,6 +226,7 @@ class Speech:
             self._answer = None
             return
         over = response is not None and bool(response.turn_complete)
+        self._over = answer.item_id if over else None
         event = self._event(answer, answer.text, turn_complete=over or None)
         stored = await self._store(await self._with_recording(event))
         self._answer = None  # not before it is stored: who leaves meanwhile was shown it (`keep_rest`)
@@ -349,12 +363,13 @@ class Speech:
     def _record(self, event_id: str, rate: int) -> Recording:
         recording = Recording(self._talk.context._invocation.artifacts, event_id, rate)
         self._talk.line.start(recording.run)
+        self._recordings = [*(each for each in self._recordings if not each.is_done), recording]
         return recording
 
-    async def _with_recording(self, event: Event) -> Event:
+    async def _with_recording(self, event: Event, finish: Any = finished) -> Event:
         if self._recording is None:
             return event
-        event = changed(event, actions=await self._recording.finish())
+        event = changed(event, actions=await finish(self._recording))
         self._recording = None
         return event
 
@@ -388,6 +403,8 @@ class Speech:
 
     async def keep_rest(self) -> None:
         """Store what is unfinished: nobody says anything more. It waits for no caller."""
+        for each in self._recordings:
+            each.hurry(self._talk.context._invocation.program.cleanup_timeout_s)
         try:
             for heard in list(self._heard.values()):
                 await self._keep(heard, closing=True)
@@ -399,7 +416,7 @@ class Speech:
             if answer is not None and not answer.is_empty:
                 self._take_back(answer, lambda event: True)
                 event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, answer.shown_ms))
-                await self._talk.emit(await self._with_recording(event), closing=True)
+                await self._talk.emit(await self._with_recording(event, rest_of), closing=True)
         except MinirunError:  # the store fails: the end of the run reports it
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:

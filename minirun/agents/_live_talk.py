@@ -22,7 +22,7 @@ import trio
 
 from .._values import changed
 from .._window import Extended
-from ..errors import ModelConnectionError, ModelError
+from ..errors import ModelConnectionError, ModelError, ModelRequestError
 from ..events import Event
 from ..flows._live import Do, Input, State, step
 from ..models import BaseLlmConnection, LiveResumption, LlmRequest, LlmResponse
@@ -47,6 +47,16 @@ _SHARE_OF_LIFETIME = 0.8
 
 # While nobody has the word: how often somebody looks whether others have sent a message into the run.
 _MESSAGE_LOOK_S = 0.5
+
+# So many connections in a row that last for less are each followed by another one at once.
+_SHORT_S = 1.0
+_SHORT_IN_A_ROW = 5
+
+# One that has lasted for so long was of use, even if nobody has said anything.
+_LONG_S = 10.0
+
+# A server that tells of so many errors in a row answers nothing any more.
+_ERRORS_IN_A_ROW = 100
 
 # How long a conversation that is over waits for the text of what was said last, which is understood by another model.
 _TEXT_WAIT_S = 5.0
@@ -75,12 +85,15 @@ class Talk:
         self._is_cut = False  # whether an answer was interrupted, and the server has yet to say that it is over
         self._has_progress = False  # whether the present connection was of any use
         self._attempts = 0  # to get one that is, since the last that was
+        self._short = 0  # how many connections, one after the other, have lasted for hardly any time
+        self._errors = 0  # that the server has told of, one after the other
+        self._showing = 0  # how many events a caller has to make room for
         self._waits_until = float("inf")  # for what may still come, once the line is closing, while nobody speaks
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is being given, maybe to a slow caller, or a call is made: then nobody is idle."""
-        return self.state in (State.SPEAKING, State.ASKED) or self.calls.are_running
+        """Whether an answer is played, or given to a slow caller, or a call is made: then nobody is idle."""
+        return bool(self._showing) or self.calls.are_running or trio.current_time() < self.speech.plays_until
 
     async def run(self) -> None:
         """Converse. However it is left, what was heard by then is stored."""
@@ -88,8 +101,10 @@ class Talk:
         try:
             async with trio.open_nursery() as nursery:
                 self.calls.run_in(nursery)
-                while not self.is_over:
-                    await self._connect_and_converse()
+                with self.line.in_time():
+                    while not self.is_over:
+                        await self._connect_and_converse()
+                self.finish()
                 nursery.cancel_scope.cancel()
         finally:
             self.line.talk = None
@@ -106,26 +121,38 @@ class Talk:
 
     async def _connect_and_converse(self) -> None:
         connection: BaseLlmConnection | None = None
-        self._has_progress = False
+        error: ModelError | None = None
+        self._has_progress, handle, began, has_ended = False, self.handle, trio.current_time(), False
         try:
             connection = await self._connect()
-            if await self._converse(connection) and not self._has_progress:
-                raise ModelConnectionError("the server ends live connections before anything is said")
-        except ModelError as error:
-            await self._get_over(error)
+            began = trio.current_time()
+            has_ended = await self._converse(connection)
+        except ModelError as raised:
+            error = raised
         finally:
             self.connection = None
             if connection is not None:
-                with trio.CancelScope(shield=True), trio.move_on_after(self._cleanup_s):
+                with trio.CancelScope(shield=True), trio.move_on_after(self._cleanup_s), suppress(ModelError):
                     await connection.aclose()
-        if not self.is_over:
-            for response in self.inbox.drop_responses():
-                if response.input_transcription is not None:  # of what it has said this stays: the user has said it
-                    await self.speech.hear(response)
-            await self.happens(Input.LOST, None)
-            self.line.queue.drop_audio_older(self.line.settings.resume_audio_s_max)
-            if self.line.is_closing and self._is_at_rest:
-                await self.happens(Input.CLOSE, None)
+        if self.is_over:
+            return
+        is_left = error is None and not has_ended
+        is_of_use = connection is not None and self._is_of_use(began, is_left=is_left)
+        if error is None and not is_of_use:
+            error = ModelConnectionError("the server ends live connections before anything is said")
+        if error is not None:
+            is_refused = connection is not None or isinstance(error, ModelRequestError)
+            if handle is not None and handle == self.handle and is_refused and not is_of_use:
+                self.handle = None  # it does not lead back: a new session is told the history
+            else:
+                await self._get_over(error, is_of_use)
+        for response in self.inbox.drop_responses():
+            if response.input_transcription is not None:  # of what it has said this stays: the user has said it
+                await self.speech.hear(response)
+        await self.happens(Input.LOST, None)
+        self.line.queue.drop_audio_older(self.line.settings.resume_audio_s_max)
+        if self.line.is_closing and self._is_at_rest:
+            await self.happens(Input.CLOSE, None)
 
     @property
     def _cleanup_s(self) -> float:
@@ -180,11 +207,17 @@ class Talk:
             raise failure
         return has_ended
 
-    async def _get_over(self, error: ModelError) -> None:
+    def _is_of_use(self, began: float, *, is_left: bool) -> bool:
+        """Whether the connection, which is over, is to be followed by another one at once."""
+        lasted = trio.current_time() - began
+        self._short = self._short + 1 if lasted < _SHORT_S else 0
+        return self._short <= _SHORT_IN_A_ROW and (is_left or self._has_progress or lasted >= _LONG_S)
+
+    async def _get_over(self, error: ModelError, is_of_use: bool) -> None:
         """Wait until it is time to connect again; raise *error* if nobody does."""
         if not isinstance(error, RETRIED):
             raise error
-        if self._has_progress:
+        if is_of_use:
             self._attempts = 0
             return  # at once: it went well until now
         self._attempts += 1
@@ -235,7 +268,7 @@ class Talk:
             elif isinstance(item, LlmResponse):
                 await self._take(item)
             elif item[0] is Input.CLOSE:
-                pass  # the line knows; what has come before that is taken first
+                self.line.is_closing = True  # all that came before is dealt with
             elif item[0] is not Input.LOST:
                 await self.happens(*item)
             elif item[1] is None:
@@ -272,6 +305,10 @@ class Talk:
             await self.speech.hear(response)
         if response.error_code is not None:
             await self.speech.tell_error(response)
+            self._errors += 1
+            if self._errors >= _ERRORS_IN_A_ROW:
+                msg = f"the server has failed {self._errors} times in a row; the last was {response.error_code}"
+                raise ModelError(f"{msg}: {response.error_message}")
         self.calls.cancel(response.cancelled_calls)
         for what in inputs_of(response):
             if self.speech.is_wanted(what, response):
@@ -354,7 +391,7 @@ class Talk:
                     await self.connection.cancel()
             raise
         self.sending.is_answered()
-        self._attempts = 0
+        self._errors = 0
         if self.agent._hooks(self.context, "before_model_callback"):
             await self.speech.keep_heard()  # they are asked before anything of the answer is shown
 
@@ -365,7 +402,7 @@ class Talk:
     async def interrupt(self) -> None:
         """Stop the answer that is being given, as the program wants it."""
         connection = self.connection
-        if connection is not None and self.state in (State.SPEAKING, State.ASKED):
+        if connection is not None and self.speech.is_speaking:
             self.speech.interrupt()
             self.inbox.post((Input.INTERRUPTED, None))
             with suppress(ModelError):  # it was lost, and `receive` says so
@@ -374,7 +411,11 @@ class Talk:
 
     async def emit(self, event: Event, *, closing: bool = False) -> Event:
         """Store *event* as one of this agent's, or show it."""
-        return await self.context._invocation.emitter.emit(self.context, event, closing=closing)
+        self._showing += 1
+        try:
+            return await self.context._invocation.emitter.emit(self.context, event, closing=closing)
+        finally:
+            self._showing -= 1
 
 
 _DOINGS: Final[Mapping[Do, Callable[[Talk, Any], Coroutine[Any, Any, None]]]] = {

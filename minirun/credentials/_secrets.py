@@ -31,7 +31,16 @@ from ..events import READS_LEVEL, Event, EventActions, Replay
 from ..flows._no_secrets import NoSecrets
 from ..flows._questions import QUESTIONS
 from ..sessions._state import NO_VALUES, Extend
-from ..types import CodeExecutionResult, Content, ExecutableCode, FileData, FunctionCall, FunctionResponse, Part
+from ..types import (
+    CodeExecutionResult,
+    Content,
+    ExecutableCode,
+    FileData,
+    FunctionCall,
+    FunctionResponse,
+    Part,
+    Transcription,
+)
 
 if TYPE_CHECKING:
     from ..credentials import AuthCredential
@@ -55,8 +64,9 @@ _OF_OS_ERRORS = ("strerror", "filename", "filename2")
 _FREE: Final[Mapping[type, tuple[str, ...]]] = {
     Event: (
         "content", "actions", "error_message", "output", "partial_output", "custom_metadata", "grounding_metadata",
-        "citation_metadata", "unknown_fields",
+        "citation_metadata", "input_transcription", "output_transcription", "unknown_fields",
     ),
+    Transcription: ("text", "unknown_fields"),
     EventActions: (
         "state_delta",
         "state_ops",

@@ -22,7 +22,7 @@ def audio_ms(blob: Blob, rate: int) -> float:
 def rate_of(blob: Blob, rate: int) -> int:
     """Its samples a second: as its type tells, else *rate*."""
     told = _RATE.search(blob.mime_type)
-    return int(told[1]) if told else rate
+    return int(told[1]) or rate if told else rate
 
 
 class Heard:
