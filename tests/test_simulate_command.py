@@ -51,6 +51,9 @@ async def two_ways(world):
         raise ValueError(f"number {world.now}")
     raise KeyError("other")
 
+async def unsorted(world):
+    world.note("set", "".join({letter * 2 for letter in "abcdefghijklmnop"}))
+
 async def takes_more(world, more):
     pass
 
@@ -126,6 +129,18 @@ def test_several_processes_share_the_seeds(folder: Path) -> None:
     assert first.startswith("90 seeds in ")
     assert first.endswith(" s, 0 failures")
     assert counters == ["  fine: 90"]
+
+
+def test_an_order_of_hashes_is_found_by_a_process_with_others(folder: Path) -> None:
+    """Two runs in one process agree on the order of a set of strings; one of two processes with other hashes tells."""
+    arguments = ("scenarios.py::unsorted", "--seeds", "1", "--storage", "memory")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    command = program(*arguments)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "NondeterminismError: seed 0 is another world where strings have other hashes: entry 2 of" in done.stdout
+    assert "sort the sets" in done.stdout
+    assert simulate(folder, *arguments, PYTHONHASHSEED="7").returncode == 0
 
 
 def test_failures_of_each_kind_are_told_where_it_keeps_going(folder: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import os
+import queue
 import random
 import secrets
 import socket
@@ -13,6 +15,8 @@ import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from os import urandom as urandom_by_name
+from time import time as time_by_name
 from typing import Any
 
 import pytest
@@ -20,6 +24,7 @@ import trio
 
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent
 from minirun.simulation import LeakError, SeededChoices, World, simulate
+from minirun.simulation._explore import explore, replay
 from minirun.testing import ScriptedLlm, call
 
 imported_by_name = random.random
@@ -44,6 +49,7 @@ LEAKS: dict[str, Callable[[], Any]] = {
     "time.sleep": lambda: time.sleep(0),
     "uuid4": lambda: uuid.uuid4(),
     "uuid1": lambda: uuid.uuid1(),
+    "date.today": lambda: datetime.date.today(),
     "os.urandom": lambda: os.urandom(1),
     "secrets": lambda: secrets.token_hex(),
     "SystemRandom": lambda: random.SystemRandom().random(),
@@ -52,6 +58,8 @@ LEAKS: dict[str, Callable[[], Any]] = {
     "random, imported by name": imported_by_name,
     "thread": lambda: threading.Thread(target=print).start(),
     "trio thread": in_a_thread,
+    "waiting for a thread": lambda: threading.Event().wait(),
+    "queue of threads": lambda: queue.Queue().get(),
     "process": lambda: subprocess.run([sys.executable, "-c", ""], check=False),
     "trio process": in_a_process,
     "fork": lambda: os.fork(),
@@ -143,3 +151,71 @@ def test_what_cannot_leak_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
     finally:
         stop.set()
         thread.join()
+
+
+BY_NAME: dict[str, Callable[[], Any]] = {
+    "datetime.now()": lambda: datetime.datetime.now(),
+    "datetime.utcnow()": lambda: datetime.datetime.now(datetime.UTC),
+    "time.time()": lambda: time_by_name(),
+    "posix.urandom()": lambda: urandom_by_name(1),
+}
+
+
+class Stamped(datetime.datetime):
+    """A type of the user's own."""
+
+
+@pytest.mark.parametrize("leak", BY_NAME)
+def test_a_strict_simulation_sees_what_cannot_be_replaced(leak: str) -> None:
+    """Types written in C, and functions that were imported by name: seen where all calls are watched."""
+
+    async def scenario(world: World) -> None:
+        BY_NAME[leak]()
+
+    assert simulate(scenario, SeededChoices(1), storage="memory").failure is None
+    failure = simulate(scenario, SeededChoices(1), storage="memory", strict=True).failure
+    assert isinstance(failure, LeakError)
+    name = "datetime.now()" if leak == "datetime.utcnow()" else leak
+    assert str(failure).startswith(f"{name} asks ")
+
+
+def test_searches_are_strict_now_and_then() -> None:
+    """A day that is read from the real calendar is the same in two runs; it is found all the same, and made small."""
+
+    async def scenario(world: World) -> None:
+        world.note("today", str(Stamped.now().date()))
+
+    [explored] = explore(scenario, [20], {"storage": "memory"})
+    assert isinstance(explored.outcome.failure, LeakError)
+    assert "Stamped.now() asks the real clock" in str(explored.outcome.failure)
+    assert not any(explored.outcome.picks)
+    assert isinstance(replay(scenario, explored.outcome.picks, {"storage": "memory"}).failure, LeakError)
+    [explored] = explore(scenario, [21], {"storage": "memory"})
+    assert explored.outcome.failure is None
+
+
+def test_a_strict_simulation_is_the_same_world() -> None:
+    """Watching changes nothing, and whatever else profiles the program is left alone."""
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: LlmAgent(name="agent", model=ScriptedLlm(lambda request: "done")))
+        logging.getLogger("minirun.test").warning("logged")
+        await world.say(runner, "ada", "hello")
+        world.note("day", str(datetime.datetime.fromtimestamp(world.now, datetime.UTC)))
+
+    def digest(**options: bool) -> str:
+        return simulate(scenario, SeededChoices(1), storage="memory", faults="all", **options).check().digest
+
+    assert digest() == digest(strict=True)
+    seen: list[str] = []
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        seen.append(event)
+
+    sys.setprofile(profile)
+    try:
+        assert digest() == digest(strict=True)
+    finally:
+        sys.setprofile(None)
+    assert sys.getprofile() is None
+    assert seen

@@ -84,6 +84,7 @@ REACHED = {
     "storage": {
         "disk fault",
         "disk full",
+        "disk full at a sync",
         "slow disk",
         "locked by another program",
         "asked again after StorageUncertainError",

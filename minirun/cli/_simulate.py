@@ -18,12 +18,21 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from ..errors import ConfigurationError
 from ..simulation import why_unavailable
-from ..simulation._explore import CoverageError, Settings, check_reached, checked_options, replay, settings
+from ..simulation._explore import (
+    CoverageError,
+    NondeterminismError,
+    Settings,
+    check_faults,
+    check_reached,
+    checked_options,
+    replay,
+    settings,
+)
 from ..simulation._kept import KeptFileError, file_of, keep, read_kept
 from ..simulation._report import headline, report, story
 from ._load import load_scenario
 from ._show import plain, write
-from ._workers import Broken, Found, Message, Search, Tally, Workers, raised
+from ._workers import Broken, Found, Message, Search, Tally, Workers, World, raised
 
 __all__ = ["simulate"]
 
@@ -166,6 +175,9 @@ class _Searching:
         self._coverage: Counter[str] = Counter()
         self._found: dict[str, Found] = {}
         self._broken: list[str] = []
+        self._worlds: dict[int, World] = {}
+        """What one of two processes has told of a seed."""
+        self._different: list[str] = []
 
     def run(self) -> int:
         """Search, and tell what was found."""
@@ -190,6 +202,12 @@ class _Searching:
             self._coverage.update(message.coverage)
         elif isinstance(message, Broken):
             self._broken.append(message.why)
+        elif isinstance(message, World):
+            before = self._worlds.pop(message.seed, None)
+            if before is None:
+                self._worlds[message.seed] = message
+            elif difference := before.difference(message):
+                self._different.append(difference)
         else:
             self._found.setdefault(message.kind, message)
 
@@ -197,7 +215,8 @@ class _Searching:
         if self._deadline_s is not None and time.monotonic() > self._deadline_s + OVERTIME_S:
             raise click.ClickException(f"a seed does not end; {self._seeds} have. Try fewer at once: --first-seed")
         is_late = self._deadline_s is not None and time.monotonic() > self._deadline_s
-        return is_late or bool(self._broken) or (bool(self._found) and not self._keep_going)
+        has_found = bool(self._found) or bool(self._different)
+        return is_late or bool(self._broken) or (has_found and not self._keep_going)
 
     # --- telling
 
@@ -221,14 +240,18 @@ class _Searching:
             self._tell_of(console, found, place)
         for why in self._broken:
             write(Console(stderr=True), f"a worker could not go on: {why}", "red")
+        for difference in self._different[:1]:
+            write(console, f"{NondeterminismError.__name__}: {difference}", "red")
         seconds = time.monotonic() - self._began_s
         write(console, f"{_count(self._seeds, 'seed')} in {seconds:.1f} s, {_count(self._failures, 'failure')}")
         for name, count in sorted(self._coverage.items()):
             write(console, f"  {name}: {count}", "dim")
-        if self._found or self._broken:
+        if self._found or self._broken or self._different:
             return 1
         try:
             check_reached(self._scenario.settings.reach, self._coverage, self._seeds)
+            for problem in check_faults(self._scenario.settings.named_faults, self._coverage, self._seeds):
+                write(console, problem, "yellow")
         except CoverageError as error:
             write(console, f"{type(error).__name__}: {error}", "red")
             return 1

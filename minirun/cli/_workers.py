@@ -5,6 +5,9 @@ Each worker imports the scenario anew and works through its share of the seeds b
 it is. A worker is asked to stop through its pipe; one that is too busy to hear is interrupted as by Ctrl-C, so that it
 can remove its files, and killed if that does not help. One whose parent is gone notices when it next tells something.
 What is typed at a terminal reaches the parent alone.
+
+One more process is the *twin* of them all: in it strings have other hashes, so that sets of them have another order. It
+runs every 20th seed, and the parent compares what both tell of it.
 """
 
 from __future__ import annotations
@@ -17,15 +20,17 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeAlias
 
 import attrs
 
-from ..simulation._explore import Explored, explore
+from ..simulation._choices import SeededChoices
+from ..simulation._explore import TWICE_EVERY_SEEDS, Explored, explore, first_difference
 from ..simulation._kept import Kept, kept_of
 from ..simulation._report import headline, report, tidied
+from ..simulation._simulate import Outcome, simulate
 from ._load import load_scenario
 
 __all__ = ["Broken", "Found", "Message", "Search", "Tally", "Workers", "seeds_of"]
@@ -36,6 +41,9 @@ BLOCK_SEEDS = 20
 TELL_EVERY_S = 0.2
 # How long a worker may take to hear that it should stop; then it is ended. One seed takes milliseconds, mostly.
 STOP_WAIT_S = 3.0
+# The hashes of the twin. Where the user has set them for all processes, sets are in one order, and there is no twin.
+HASH_SEED = "PYTHONHASHSEED"
+TWIN_HASH_SEED = "1"
 
 
 @attrs.frozen
@@ -78,7 +86,30 @@ class Broken:
     why: str
 
 
-Message: TypeAlias = Tally | Found | Broken
+@attrs.frozen
+class World:
+    """What a seed came to that both a worker and the twin run."""
+
+    seed: int
+    log: tuple[str, ...]
+
+    @classmethod
+    def of(cls, seed: int, outcome: Outcome) -> World:
+        end = "no failure" if outcome.failure is None else f"fails with {type(outcome.failure).__name__}"
+        return cls(seed, (*map(str, outcome.log), end))
+
+    def difference(self, other: World) -> str:
+        """What is wrong with the world where the twin's is *other*; empty if nothing is."""
+        found = first_difference(self.log, other.log)
+        if found is None:
+            return ""
+        return (
+            f"seed {self.seed} is another world where strings have other hashes: {found}; sort the sets on whose order"
+            f" it depends. {HASH_SEED} set to a number gives all processes one order"
+        )
+
+
+Message: TypeAlias = Tally | Found | Broken | World
 
 
 def seeds_of(search: Search, number: int) -> Iterator[int]:
@@ -96,13 +127,29 @@ def seeds_of(search: Search, number: int) -> Iterator[int]:
 # --- in the worker ----------------------------------------------------------------------------------------------------
 
 
-def _work(search: Search, number: int, pipe: Connection) -> None:
+def _is_of_twin(seed: int) -> bool:
+    return seed % TWICE_EVERY_SEEDS == 0
+
+
+def _be_twin(search: Search, pipe: Connection) -> None:
+    """Run every 20th seed, and tell what it came to."""
+    _, scenario, _ = load_scenario(search.target)
+    for seed in filter(_is_of_twin, seeds_of(attrs.evolve(search, jobs=1), 0)):
+        if pipe.poll():
+            break
+        pipe.send(World.of(seed, simulate(scenario, SeededChoices(seed), **search.options)))
+
+
+def _work(search: Search, number: int | None, pipe: Connection) -> None:
     if hasattr(os, "setsid"):
         os.setsid()  # what is typed at a terminal is for the parent ...
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ... whose own signal ends what trio runs cleanly
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # what scenarios print for every seed
-            _Worker(search, number, pipe).run()
+            if number is None:
+                _be_twin(search, pipe)
+            else:
+                _Worker(search, number, pipe).run()
     except (BrokenPipeError, EOFError):
         pass  # nobody listens any more
     except Exception as error:
@@ -129,6 +176,8 @@ class _Worker:
             self._coverage += explored.coverage
             if explored.outcome.failure is not None:
                 self._found(explored)
+            elif _is_of_twin(explored.seed):
+                self._pipe.send(World.of(explored.seed, explored.outcome))
             if time.monotonic() - told_s >= TELL_EVERY_S:
                 self._tell()
                 told_s = time.monotonic()
@@ -172,6 +221,23 @@ def _kind(failure: BaseException) -> str:
 # --- in the parent ----------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _hashes(seed: str | None) -> Iterator[None]:
+    """Let a process that is started in the block have these hashes; without a seed those that it has anyway."""
+    if seed is None:
+        yield
+        return
+    before = os.environ.get(HASH_SEED)
+    os.environ[HASH_SEED] = seed
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[HASH_SEED]
+        else:
+            os.environ[HASH_SEED] = before
+
+
 class Workers:
     """The processes of a search. Leaving the block ends them."""
 
@@ -181,13 +247,15 @@ class Workers:
 
     def __enter__(self) -> Workers:
         context = multiprocessing.get_context("spawn")
-        for number in range(self._search.jobs):
+        has_twin = os.environ.get(HASH_SEED, "random") == "random"
+        for number in (*range(self._search.jobs), *([None] if has_twin else [])):
             mine, theirs = context.Pipe()
             process = context.Process(target=_work, args=(self._search, number, theirs), daemon=True)
             # Ctrl-C is for the parent; a child inherits that from its first moment on.
             before = signal.signal(signal.SIGINT, signal.SIG_IGN)
             try:
-                process.start()
+                with _hashes(TWIN_HASH_SEED if number is None else None):
+                    process.start()
             finally:
                 signal.signal(signal.SIGINT, before)
             theirs.close()

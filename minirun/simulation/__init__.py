@@ -5,6 +5,9 @@ The map:
 
     _choices   where everything that may go one way or another is decided: by a seed, a list, hypothesis, exhaustively
     _schedule  which task goes on next: a gate at every point, driven when nothing else can go on
+    _hangs     a world that does not come to its end is ended, and says which task waits for what
+    _waits     what a task waits for, in words, and which tasks wait for each other
+    _watchdog  real time, for code that never gives control back
     _private   trio's own randomness, made to follow from a seed; the only place that knows trio's internals
     _env       what a simulated process sees of the world: time, ids, no threads
     _guard     nothing else of the machine may be used
@@ -60,8 +63,9 @@ from ._explore import CoverageError as CoverageError
 from ._explore import NondeterminismError as NondeterminismError
 from ._explore import shrink as shrink
 from ._guard import LeakError as LeakError
-from ._schedule import DeadlockError as DeadlockError
-from ._schedule import LivelockError as LivelockError
+from ._hangs import DeadlockError as DeadlockError
+from ._hangs import LivelockError as LivelockError
+from ._hangs import RunawayClockError as RunawayClockError
 from ._simulate import Outcome as Outcome
 from ._simulate import simulate as simulate
 from ._vfs import DiskEnv as DiskEnv
@@ -69,6 +73,7 @@ from ._vfs import Fault as Fault
 from ._vfs import Operation as Operation
 from ._vfs import RecordingVFS as RecordingVFS
 from ._vfs import why_unavailable as why_unavailable
+from ._watchdog import WatchdogError as WatchdogError
 from ._world import CheckError as CheckError
 from ._world import LogEntry as LogEntry
 from ._world import World as World
@@ -104,9 +109,11 @@ __all__ = [
     "Randomness",
     "RecordedChoices",
     "RecordingVFS",
+    "RunawayClockError",
     "SeededChoices",
     "Sync",
     "Truncate",
+    "WatchdogError",
     "WebAnswer",
     "WebFailedError",
     "World",

@@ -496,6 +496,9 @@ class Checkers:
 
 def _all(checkers: Iterable[Checker], name: str) -> Callable[..., None]:
     wanted = [getattr(checker, name) for checker in checkers if name in type(checker).__dict__]
+    if len(wanted) == 1:
+        only: Callable[..., None] = wanted[0]
+        return only
 
     def tell(*arguments: Any, **options: Any) -> None:
         for checker in wanted:

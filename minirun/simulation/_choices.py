@@ -38,6 +38,8 @@ class Choices(ABC):
     def __init__(self) -> None:
         self.trace: list[Choice] = []
         """What was chosen so far, where there was more than one option."""
+        self.seed: int | str | None = None
+        """What they follow from, if it is a seed."""
 
     def choose(
         self,
@@ -82,6 +84,7 @@ class SeededChoices(Choices):
 
     def __init__(self, seed: int | str) -> None:
         super().__init__()
+        self.seed = seed
         self._luck = random.Random(f"minirun {seed}")
 
     def _pick(self, options: int, prefer: Callable[[random.Random], int] | None) -> int:

@@ -4,7 +4,8 @@ Many seeds of one scenario: what fails is shrunk, what is not the same twice is 
 The rules of this file:
 
 * A seed is simulated once; every 20th, and every one that fails, twice. The two must be alike in everything: one that
-  is not could never be replayed, so that is a failure of its own.
+  is not could never be replayed, so that is a failure of its own. The second run of a 20th is strict: it sees more of
+  what leaks.
 * A failure is shrunk, and what is left must fail again in the same way before it is told.
 * The order of seeds says nothing, so that several processes may share them.
 """
@@ -22,9 +23,11 @@ import attrs
 
 from ..errors import ConfigurationError, MinirunError
 from ._choices import Choice, Choices, RecordedChoices, SeededChoices
-from ._faults import checked_faults
+from ._faults import COULD_STRIKE, HAS_STRUCK, checked_faults
+from ._guard import LeakError
 from ._schedule import STEPS_MAX, LivelockError
 from ._simulate import Outcome, Scenario, check_settings, simulate
+from ._watchdog import WatchdogError
 from ._world import CheckError
 
 __all__ = [
@@ -32,9 +35,11 @@ __all__ = [
     "Explored",
     "NondeterminismError",
     "Settings",
+    "check_faults",
     "check_reached",
     "checked_options",
     "explore",
+    "first_difference",
     "replay",
     "settings",
     "shrink",
@@ -77,11 +82,11 @@ class Explored:
 
 # --- settings ---------------------------------------------------------------------------------------------------------
 
-# What `simulate` can be told, beside the scenario and its choices; `deep` is for this file to say.
+# What `simulate` can be told, beside the scenario and its choices; `deep` and `strict` are for this file to say.
 _DEFAULTS = {
     name: each.default
     for name, each in inspect.signature(simulate).parameters.items()
-    if each.kind is each.KEYWORD_ONLY and name != "deep"
+    if each.kind is each.KEYWORD_ONLY and name not in ("deep", "strict")
 }
 
 
@@ -92,6 +97,8 @@ class Settings:
     seeds: int
     reach: tuple[str, ...]
     options: Mapping[str, Any]
+    named_faults: tuple[str, ...] = ()
+    """The faults that were asked for by their names: `"all"` names none."""
 
 
 def settings(seeds: int = 100, *, reach: Iterable[str] | str = (), **options: Any) -> Settings:
@@ -106,7 +113,8 @@ def settings(seeds: int = 100, *, reach: Iterable[str] | str = (), **options: An
     if not all(isinstance(name, str) for name in names):
         msg = f"expected reach to be names of coverage counters, found {reach!r}"
         raise ConfigurationError(msg)
-    return Settings(seeds, names, checked_options(options))
+    checked = checked_options(options)
+    return Settings(seeds, names, checked, () if options.get("faults") == "all" else tuple(checked["faults"]))
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,10 +164,13 @@ def explore(
         often = seed % TWICE_EVERY_SEEDS == 0
         run = _runner(scenario, {**options, "deep": often})
         outcome = run(SeededChoices(seed))
-        if often or outcome.failure is not None:
-            outcome = _compared(outcome, run(SeededChoices(seed)))
+        if (often or outcome.failure is not None) and not _is_overdue(outcome):
+            strict = _runner(scenario, {**options, "deep": often, "strict": often})
+            outcome, first = _agreed(outcome, strict(SeededChoices(seed))), outcome
+            if first.failure is None and isinstance(outcome.failure, LeakError):
+                run = strict  # only this one sees it
         small = outcome
-        if outcome.failure is not None and shrinks(outcome.failure):
+        if outcome.failure is not None and not _is_overdue(outcome) and shrinks(outcome.failure):
             small = _small(run, outcome)
             _look_deeper(small, scenario, options)
         yield Explored(seed, small, outcome.coverage, len(outcome.picks))
@@ -167,14 +178,29 @@ def explore(
 
 def replay(scenario: Scenario, picks: Sequence[int], options: Mapping[str, Any]) -> Outcome:
     """What the choices of a list lead to: twice, and with all checks."""
-    return _twice(_runner(scenario, {**options, "deep": True}), picks)
+    first = _runner(scenario, {**options, "deep": True})(RecordedChoices(picks))
+    if _is_overdue(first):
+        return first
+    return _agreed(first, _runner(scenario, {**options, "deep": True, "strict": True})(RecordedChoices(picks)))
 
 
 Run: TypeAlias = Callable[[Choices], Outcome]
 
 
+def _agreed(first: Outcome, strict: Outcome) -> Outcome:
+    """What a run and a strict one come to: they are alike, but for a leak that only the strict one sees."""
+    sees_more = first.failure is None and isinstance(strict.failure, LeakError)
+    return strict if sees_more else _compared(first, strict)
+
+
 def _twice(run: Run, picks: Sequence[int]) -> Outcome:
-    return _compared(run(RecordedChoices(picks)), run(RecordedChoices(picks)))
+    first = run(RecordedChoices(picks))
+    return first if _is_overdue(first) else _compared(first, run(RecordedChoices(picks)))
+
+
+def _is_overdue(outcome: Outcome) -> bool:
+    """Whether real time has ended it: it says nothing of a second run, which would take as long."""
+    return isinstance(outcome.failure, WatchdogError)
 
 
 def _small(run: Run, outcome: Outcome) -> Outcome:
@@ -220,14 +246,23 @@ def _difference(first: Outcome, second: Outcome) -> str | None:
     """Where two outcomes begin to differ; None if they are the same."""
     if (first.digest, first.trace) == (second.digest, second.trace):
         return None
-    entry = _first_difference(first.log, second.log)
+    entry = first_difference(first.log, second.log)
     if entry is not None:
-        return f"entry {entry[0] + 1} of the log is {_quoted(entry[1])} in the one and {_quoted(entry[2])} in the other"
+        return entry
     choice = _first_difference(first.trace, second.trace)
     if choice is not None:
         return f"choice {choice[0] + 1} is {_told(choice[1])} in the one and {_told(choice[2])} in the other"
     one, other = _described(first.failure), _described(second.failure)
     return None if one == other else f"the one ends with {_quoted(one)} and the other with {_quoted(other)}"
+
+
+def first_difference(first: Sequence[object], second: Sequence[object]) -> str | None:
+    """Where two logs begin to differ, in words; None if they are the same."""
+    found = _first_difference(first, second)
+    if found is None:
+        return None
+    place, one, other = found
+    return f"entry {place + 1} of the log is {_quoted(one)} in the one and {_quoted(other)} in the other"
 
 
 def _first_difference(first: Sequence[T], second: Sequence[T]) -> tuple[int, T | None, T | None] | None:
@@ -266,6 +301,38 @@ def check_reached(reach: Iterable[str], coverage: Mapping[str, int], seeds: int)
             " what a test is for to happen in it: use more seeds, more faults, or a scenario that leads there"
         )
         raise CoverageError(msg)
+
+
+_NOTHING = {
+    "crash": "no world has made a step",
+    "storage": "no operation of the disk was asked for",
+    "model": "no model was asked",
+    "tools": "no tool was called",
+    "users": "no user has said anything with `world.say`",
+}
+
+
+def check_faults(named: Iterable[str], coverage: Mapping[str, int], seeds: int) -> list[str]:
+    """
+    Raise if a fault that was *named* had nothing to strike in any seed; tell of those that only happened not to strike.
+
+    Raises:
+        CoverageError: It says which, and why.
+    """
+    names = list(named)
+    idle = [name for name in names if not coverage.get(COULD_STRIKE.format(name))]
+    if idle:
+        why = "; ".join(f"{name!r} ({_NOTHING[name]})" for name in idle)
+        msg = (
+            f"{seeds} seeds had nothing that could be struck by the faults {why}. Expected what is named to be tested:"
+            " leave the fault out, or use a scenario that leads there"
+        )
+        raise CoverageError(msg)
+    return [
+        f"the fault {name!r} has struck in none of {seeds} seeds, though it could in {could} of them: use more seeds"
+        for name in names
+        if not coverage.get(HAS_STRUCK.format(name)) and (could := coverage[COULD_STRIKE.format(name)])
+    ]
 
 
 # --- shrinking --------------------------------------------------------------------------------------------------------

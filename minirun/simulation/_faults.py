@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 from ..errors import ConfigurationError, MinirunError
 from ._choices import Choices
 
-__all__ = ["FAULTS", "FaultName", "Rates", "SimulatedFault", "checked_faults"]
+__all__ = ["COULD_STRIKE", "FAULTS", "HAS_STRUCK", "FaultName", "Rates", "SimulatedFault", "checked_faults"]
 
 FaultName: TypeAlias = Literal["crash", "storage", "model", "tools", "users"]
 FAULTS: Final[tuple[FaultName, ...]] = ("crash", "storage", "model", "tools", "users")
@@ -72,6 +72,20 @@ _OF: Final[dict[FaultName, tuple[str, ...]]] = {
 }
 
 
+# What shows that a fault could strike, and so that a simulation with it tests something: a step, an operation of the
+# disk, a question to a model, a call of a tool, something that a user says.
+_CHANCE: Final[dict[FaultName, str]] = {
+    "crash": "death",
+    "storage": "disk",
+    "model": "model",
+    "tools": "tool",
+    "users": "user",
+}
+# The counters of coverage, by the name of the fault: worlds in which it could, and how often it did.
+COULD_STRIKE: Final = "fault could strike: {}"
+HAS_STRUCK: Final = "fault has struck: {}"
+
+
 class Rates:
     """
     When what may go wrong in this simulation does.
@@ -84,6 +98,8 @@ class Rates:
         self._choices = choices
         self._one_in: dict[str, int] = {}
         self._waits: dict[str, _Wait] = {}
+        self._faults = faults
+        self._chances: set[str] = set()
         for fault in FAULTS:
             if fault in faults:
                 for kind in _OF[fault]:
@@ -94,6 +110,7 @@ class Rates:
 
     def strikes(self, kind: str, label: str) -> bool:
         """Whether it happens now; *label* says what, for people."""
+        self._chances.add(kind)
         one_in = self._one_in.get(kind)
         if one_in is None:
             return False
@@ -108,6 +125,15 @@ class Rates:
         wait.struck += 1
         self._draw(kind, wait, one_in)
         return True
+
+    def told(self) -> dict[str, int]:
+        """The counters of the faults that were named, those that are not 0."""
+        found: dict[str, int] = {}
+        for fault in FAULTS:
+            if fault in self._faults and _CHANCE[fault] in self._chances:
+                found[COULD_STRIKE.format(fault)] = 1
+                found[HAS_STRUCK.format(fault)] = sum(self._waits[k].struck for k in _OF[fault] if k in self._waits)
+        return {name: count for name, count in found.items() if count}
 
     def _draw(self, kind: str, wait: _Wait, one_in: int) -> None:
         """Choose how many times it is spared; 0 is for ever."""

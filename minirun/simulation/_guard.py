@@ -2,13 +2,16 @@
 A simulation may depend on nothing but its choices; what asks the machine for something else is refused, and told of.
 
 An audit hook sees sockets, processes and most threads. Clock, sleep and randomness make no audit events everywhere, so
-their functions are replaced while a simulation runs; what was imported by name before is not seen (`from time import
-time`), nor is `datetime.now()`, which is written in C. The state of `random` is compared, too, so that nobody draws
-from it unnoticed. Refusing raises where it happens, and fails the simulation even where somebody catches that.
+their functions are replaced while a simulation runs. What was imported by name before (`from time import time`), and
+`datetime.now()`, whose type cannot be changed, are seen by a *strict* guard alone: a profile function is told of every
+call of what is written in C, which makes a simulation some three times slower. The state of `random` is compared, too,
+so that nobody draws from it unnoticed. Refusing raises where it happens, and fails the simulation even where somebody
+catches that.
 """
 
 from __future__ import annotations
 
+import datetime
 import os
 import random
 import sys
@@ -16,11 +19,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import lru_cache
+from types import FrameType
 from typing import Any, Final
 
 import trio
 
 from ..errors import MinirunError
+from ._watchdog import NAME
 
 __all__ = ["Guard", "LeakError"]
 
@@ -52,6 +58,7 @@ _REPLACED: Final[tuple[tuple[Any, str, str], ...]] = (
     (time, "time_ns", "asks the real clock; use the Env's now()"),
     (time, "sleep", "really sleeps; use trio.sleep"),
     (threading, "_start_new_thread", _THREADS),  # no audit event tells of it before Python 3.12
+    (threading.Condition, "wait", "waits for another thread, and there is none; use trio.Event"),
     (uuid, "uuid1", "makes an id of time and machine; use the Env's new_id()"),
     (uuid, "uuid4", "makes an id at random; use the Env's new_id()"),
     (os, "urandom", "asks for real randomness; use the Env's random()"),
@@ -60,6 +67,20 @@ _REPLACED: Final[tuple[tuple[Any, str, str], ...]] = (
     (trio.lowlevel, "start_thread_soon", "uses a thread; use the Env's run_sync()"),
     *((random, name, "draws from randomness that no seed decides; use the Env's random()") for name in _DRAWS),
 )
+
+# What a strict guard sees, by the names of the functions: those of dates, and those of these modules.
+_CLOCK: Final = "asks the real clock; use the Env's now()"
+_BUILTIN: Final = {
+    "now": _CLOCK,
+    "utcnow": _CLOCK,
+    "today": _CLOCK,
+    "time": _CLOCK,
+    "time_ns": _CLOCK,
+    "sleep": "really sleeps; use trio.sleep",
+    "urandom": "asks for real randomness; use the Env's random()",
+}
+_OF_DATES: Final = ("now", "utcnow", "today")
+_OF_MODULES: Final = ("time", "posix", "nt")
 
 _ACTIVE: dict[int, Guard] = {}  # by thread
 
@@ -83,9 +104,10 @@ def _install() -> None:
 
 
 class Guard:
-    """Watches one simulation."""
+    """Watches one simulation; a *strict* one sees more, and takes longer."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool = False) -> None:
+        self._is_strict = strict and sys.getprofile() is None  # who profiles wants to see the program as it is
         self.leak: LeakError | None = None
         self._real: list[tuple[Any, str, Any]] = []
         self._thread = 0  # while it watches
@@ -103,28 +125,53 @@ class Guard:
         self._luck = random.getstate()
         self._thread = threading.get_ident()
         for module, name, why in _REPLACED:
-            if hasattr(module, name):
-                real = getattr(module, name)
+            real = getattr(module, name, None)
+            if real is not None:
                 self._real.append((module, name, real))
-                setattr(module, name, self._refusing(f"{module.__name__}.{name}()", real, why))
+                setattr(module, name, _refusing(f"{module.__name__}.{name}()", real, why))
         _ACTIVE[self._thread] = self
+        if self._is_strict:
+            sys.setprofile(self._profile)
 
     def stop(self) -> None:
         """Put everything back, if it is not yet."""
+        if not self._thread:
+            return
+        if self._is_strict:
+            sys.setprofile(None)
         _ACTIVE.pop(self._thread, None)
         for module, name, real in self._real:
             setattr(module, name, real)
-        others = [one for one in threading.enumerate() if not one.name.startswith(("MainThread", "Trio thread"))]
-        if self._thread and self.leak is None and not others and random.getstate() != self._luck:
+        others = [one for one in threading.enumerate() if not one.name.startswith(("MainThread", "Trio thread", NAME))]
+        if self.leak is None and not others and random.getstate() != self._luck:
             self.leak = LeakError("something drew from `random`, whose randomness no seed decides; use Env.random()")
         self._real.clear()
         self._thread = 0
 
-    def _refusing(self, what: str, real: Callable[..., Any], why: str) -> Callable[..., Any]:
-        def refusing(*args: Any, **options: Any) -> Any:
-            caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
-            if threading.get_ident() == self._thread and (caller not in _EXEMPT or "thread" in why):
-                self.refuse(what, why)
-            return real(*args, **options)
+    def _profile(self, frame: FrameType, event: str, called: Any) -> None:
+        """What Python calls before each call of what is written in C, among others."""
+        if event != "c_call" or getattr(called, "__name__", "") not in _BUILTIN:
+            return
+        name, owner = called.__name__, getattr(called, "__self__", None)
+        if name in _OF_DATES:
+            leaks = isinstance(owner, type) and issubclass(owner, datetime.date)
+        else:
+            leaks = getattr(owner, "__name__", "") in _OF_MODULES
+        caller = frame.f_globals.get("__name__", "")
+        if leaks and caller != __name__ and caller.partition(".")[0] not in _EXEMPT:
+            self.refuse(f"{owner.__name__ if owner is not None else ''}.{name}()", _BUILTIN[name])
 
-        return refusing
+
+@lru_cache(maxsize=4 * len(_REPLACED))
+def _refusing(what: str, real: Callable[..., Any], why: str) -> Callable[..., Any]:
+    """What stands for a function while a simulation runs, in whatever thread; made once, as every seed needs it."""
+
+    def refusing(*args: Any, **options: Any) -> Any:
+        guard = _ACTIVE.get(threading.get_ident())
+        if guard is not None:
+            caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+            if caller not in _EXEMPT or "thread" in why:
+                guard.refuse(what, why)
+        return real(*args, **options)
+
+    return refusing

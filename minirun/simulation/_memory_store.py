@@ -114,8 +114,7 @@ class MemoryStore(Store):
         ):
             with contextlib.suppress(StopIteration):
                 work.send(None)
-        self._witness.created(key, [made], 0)
-        self._witness.deleted(key)
+        self._witness.seeded(key, made)
 
     def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
         """The committed state."""

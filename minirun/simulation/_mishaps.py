@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Awaitable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import trio
@@ -40,6 +41,13 @@ CLOCK_JUMPS_S = (-3600.0, -1.0, 3600.0)
 _INVOCATION = re.compile(r" of (e-[^/ ]+)")
 
 
+@lru_cache(maxsize=1024)
+def _invocation_in(task: str) -> str | None:
+    """The innermost invocation that a task of this name belongs to. A task passes many points."""
+    found = _INVOCATION.findall(task)
+    return found[-1] if found else None
+
+
 class Mishaps:
     """What goes wrong in one world, until it is healed."""
 
@@ -55,6 +63,10 @@ class Mishaps:
     def strikes(self, kind: str, label: str) -> bool:
         """Whether something of this kind goes wrong now."""
         return not self.is_healed and self._rates.strikes(kind, label)
+
+    def told(self) -> dict[str, int]:
+        """Which of the faults that were named could strike in this world, and how often each has."""
+        return self._rates.told()
 
     def heal(self) -> None:
         """Nothing goes wrong from now on, and clocks that were set back are set right: leases run out."""
@@ -91,15 +103,16 @@ class Mishaps:
             if process.acknowledged > 1:
                 self._world.reached("group commit")
             process.acknowledged = 0
-        what = f"power before a {operation} of {file}"
+        what = f"a {operation} of {file}"
         may_end = operation in ("write", "sync") and self._processes.deaths < DEATHS_MAX
-        if may_end and self.strikes("power cut", f"lost {what}"):
-            self._processes.cut_power(f"loses {what}")
+        if may_end and self.strikes("power cut", f"lost power before {what}"):
+            self._processes.cut_power(f"loses power before {what}")
             return self._world._store.error
-        if self.strikes("disk", f"a {operation} of {file} fails"):
-            if operation == "write" and self._choices.choose(2, "because the disk is full"):
-                self._world.reached("disk full")
-                self._world.note("the disk", f"is full at a write of {file}")
+        if self.strikes("disk", f"{what} fails"):
+            # What was written without room for it is told when it is synced, by file systems that allocate late.
+            if operation in ("write", "sync") and self._choices.choose(2, "because the disk is full"):
+                self._world.reached("disk full" if operation == "write" else "disk full at a sync")
+                self._world.note("the disk", f"is full at {what}")
                 return self._world._store.full
             self._world.reached("disk fault")
             self._world.note("the disk", f"fails a {operation} of {file}")
@@ -109,9 +122,7 @@ class Mishaps:
     def passed(self, label: str) -> Awaitable[None] | None:
         """A task has passed a point of the runtime's: tell the checkers, and let what it stands for go wrong."""
         task = self._schedule.name_of(trio.lowlevel.current_task())
-        found = _INVOCATION.findall(task)
-        invocation = found[-1] if found else None
-        self._world._checkers.point(label, invocation)
+        self._world._checkers.point(label, _invocation_in(task))
         if label == COMMIT:
             return self._slow_disk() if self.strikes("slow disk", "a commit is slow") else None
         if label.startswith(MODEL) and self.strikes("model", "the model fails"):

@@ -1,22 +1,41 @@
 """
-The second layer: trio's own randomness, made to follow from a seed. The only place that touches trio's internals.
+What simulations know of trio's internals. The only place that touches them.
+
+The second layer: trio's own randomness, made to follow from a seed.
 
 trio runs the tasks that are ready in a random order, on purpose, and offers no public way to fix it. Two names have
 been in `trio._core._run` in every version since 0.12: the generator `_r`, and the flag that sorts ready tasks by age
 before they are shuffled (hypothesis's and pytest-trio's plugins set it, too). Where one is missing, this says so once
 and changes nothing: the schedule's gates alone still decide between two points of minirun's own.
+
+Cancel scopes: the deadline that a task has, and whether it is shielded; and taking its shields away, so that a world
+can end in which something shielded waits for ever. Jumps of the clock: a `MockClock` makes its own through `jump`.
+Where one of these is missing, less is told, and a world that does not end is left behind instead of being ended.
 """
 
 from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
+import trio
 import trio._core._run as trio_run
+from trio.testing import MockClock
 
-__all__ = ["seeded_trio", "why_not_seeded"]
+__all__ = [
+    "deadline_of",
+    "forget_children",
+    "is_shielded",
+    "living_generators",
+    "on_jump",
+    "seeded_trio",
+    "stop_loop",
+    "unshield",
+    "why_not_seeded",
+]
 
 FLAG = "_ALLOW_DETERMINISTIC_SCHEDULING"
 
@@ -47,3 +66,77 @@ def seeded_trio(seed: int | str) -> Iterator[None]:
     finally:
         randomness.setstate(before[0])
         setattr(trio_run, FLAG, before[1])
+
+
+# --- cancel scopes ----------------------------------------------------------------------------------------------------
+
+
+def _statuses(task: trio.lowlevel.Task) -> Iterator[Any]:
+    """The states of the cancel scopes around a task, innermost first."""
+    status = getattr(task, "_cancel_status", None)
+    while status is not None:
+        yield status
+        status = getattr(status, "_parent", None)
+
+
+def _scopes(task: trio.lowlevel.Task) -> Iterator[trio.CancelScope]:
+    """The cancel scopes around a task, innermost first."""
+    for status in _statuses(task):
+        scope = getattr(status, "_scope", None)
+        if isinstance(scope, trio.CancelScope):
+            yield scope
+
+
+def deadline_of(task: trio.lowlevel.Task) -> float | None:
+    """When the task is cancelled by a deadline, in trio's time; `inf` for never, None where that cannot be known."""
+    status = next(_statuses(task), None)
+    effective = getattr(status, "effective_deadline", None)
+    return effective() if callable(effective) else None
+
+
+def is_shielded(task: trio.lowlevel.Task) -> bool:
+    """Whether a shield is around a task; False also where that cannot be known."""
+    return any(scope.shield for scope in _scopes(task))
+
+
+def unshield(task: trio.lowlevel.Task) -> bool:
+    """Take the shields around a task away; return whether there was one."""
+    shields = [scope for scope in _scopes(task) if scope.shield]
+    for scope in shields:
+        scope.shield = False
+    return bool(shields)
+
+
+# --- the clock and the loop -------------------------------------------------------------------------------------------
+
+
+def on_jump(clock: MockClock, look: Callable[[float], bool]) -> None:
+    """Let *look* be told of every jump that the clock is about to make, by how many seconds; it may refuse one."""
+    jump = clock.jump
+
+    def looked(seconds: float) -> None:
+        if look(seconds):
+            jump(seconds)
+
+    clock.jump = looked  # type: ignore[method-assign]
+
+
+def stop_loop(clock: MockClock, why: Callable[[], BaseException]) -> None:
+    """Let `trio.run` end at once, with a TrioInternalError, and leave its tasks behind where they stand."""
+
+    def refuse() -> float:
+        raise why()
+
+    clock.current_time = refuse  # type: ignore[method-assign]
+
+
+def living_generators() -> list[Any]:
+    """The asynchronous generators of the current run that have begun and not ended."""
+    found = getattr(getattr(getattr(trio_run.GLOBAL_RUN_CONTEXT, "runner", None), "asyncgens", None), "alive", ())
+    return list(found)
+
+
+def forget_children(nursery: trio.Nursery) -> None:
+    """Let a nursery that was left behind be collected: it insists on having no children then."""
+    with suppress(AttributeError):
+        nursery._children.clear()

@@ -19,9 +19,9 @@ import pytest
 
 from .._json import brief
 from ..errors import ConfigurationError
-from ._explore import Settings, check_reached, explore, replay, settings
+from ._explore import Settings, check_faults, check_reached, explore, replay, settings
 from ._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
-from ._report import headline, report, story, tidied
+from ._report import counted, headline, report, story, tidied
 from ._simulate import Outcome
 from ._vfs import why_unavailable
 from ._world import World
@@ -29,6 +29,9 @@ from ._world import World
 __all__ = ["check_item", "check_test", "run_test", "world"]
 
 _IGNORED = pytest.StashKey[list[str]]()
+# Properties of a test's report.
+REACHED = "simulation has reached"
+IDLE = "simulation fault never struck"
 
 
 class _Place:
@@ -109,7 +112,7 @@ def run_test(test: Callable[..., Any], fixtures: dict[str, Any]) -> None:
 
     Raises:
         ConfigurationError: `world` is not the fixture of this module.
-        CoverageError: No seed has reached what the marker says.
+        CoverageError: No seed has reached what the marker says, or a fault that it names had nothing to strike.
         The failure of the first world that fails, shrunk, with a note that tells it.
     """
     __tracebackhide__ = True
@@ -153,7 +156,11 @@ class _Test:
             coverage += explored.coverage
             if explored.outcome.failure is not None:
                 self._fail(explored.outcome, f"seed {explored.seed}", explored.seed, explored.found_choices)
+        properties = self.node.user_properties  # travel with the report: into junit.xml, and to xdist's first process
+        properties.append((REACHED, f"{self.settings.seeds} seeds: {counted(coverage)}"))
         check_reached(self.settings.reach, coverage, self.settings.seeds)
+        for problem in check_faults(self.settings.named_faults, coverage, self.settings.seeds):
+            properties.append((IDLE, problem))
 
     def _kept(self) -> Kept | None:
         """The failure that is kept for this test, if it is one, and of the same options."""
@@ -210,9 +217,32 @@ class _Test:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Tell of kept failures that were not tried. Not as warnings, which may be errors."""
+    """
+    Tell of kept failures that were not tried, and of faults that never struck. Not as warnings, which may be errors.
+
+    With -v also what each simulation has reached.
+    """
     ignored = config.stash.get(_IGNORED, [])
     if ignored:
         terminalreporter.section("simulations: kept failures that were ignored")
         for line in ignored:
+            terminalreporter.line(line)
+    _tell(terminalreporter, IDLE, "simulations: faults that never struck")
+    if config.getoption("verbose") > 0:
+        _tell(terminalreporter, REACHED, "simulations: what they have reached")
+
+
+def _tell(terminalreporter: Any, name: str, title: str) -> None:
+    """A section with a property of all tests that have it."""
+    reports = [report for found in terminalreporter.stats.values() for report in found]
+    lines = [
+        f"{report.nodeid}: {value}"
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for property_name, value in report.user_properties
+        if property_name == name
+    ]
+    if lines:
+        terminalreporter.section(title)
+        for line in lines:
             terminalreporter.line(line)

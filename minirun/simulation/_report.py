@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from ._simulate import Outcome
     from ._world import LogEntry
 
-__all__ = ["headline", "in_words", "report", "story", "task_in_words", "tidied"]
+__all__ = ["counted", "headline", "in_words", "report", "story", "task_in_words", "tidied"]
 
 # What a screen can take. The whole log is `Outcome.log`.
 CHOICES_MAX = 40
 ENTRIES_MAX = 60
 OTHERS_MAX = 3
 CELL_CHARS_MAX = 60
+COUNTERS_MAX = 30
 
 # Choices that mean nothing to people, though a replay needs them: those of machinery, and faults that never came.
 _OF_MACHINES = re.compile(r"order within trio|policy|salts of SQLite|how often: .*|.*: when")
@@ -38,15 +39,24 @@ _QUESTION = re.compile(r"(which|what|how|by how|for how|after how)\b")
 
 
 def report(outcome: Outcome) -> str:
-    """The choices that matter, in their order, and the end of the log as a table."""
+    """The seed, if there is one, the choices that matter, in their order, and the end of the log as a table."""
     chosen = list(in_words(outcome.trace))
-    lines = ["choices that are not dull:"] if chosen else ["every choice is dull: it fails whatever happens"]
+    lines = [] if outcome.seed is None else [f"seed: {outcome.seed!r}"]
+    lines.append("choices that are not dull:" if chosen else "every choice is dull: it fails whatever happens")
     lines += _cut(chosen, CHOICES_MAX)
+    lines.append(f"reached: {counted(outcome.coverage)}")
     shown = outcome.log[-ENTRIES_MAX:]
     cut = f" (the last {len(shown)} of {len(outcome.log)} entries)" if len(shown) < len(outcome.log) else ""
     lines.append(f"what happened{cut}:")
     lines += _table(shown)
     return "\n".join(lines)
+
+
+def counted(coverage: Mapping[str, int]) -> str:
+    """Coverage counters in a line: `crash 2, mine 1`."""
+    found = [f"{_cell(name)} {count}" for name, count in sorted(coverage.items()) if count]
+    more = f" and {len(found) - COUNTERS_MAX} more" if len(found) > COUNTERS_MAX else ""
+    return ", ".join(found[:COUNTERS_MAX]) + more if found else "nothing that simulations are for"
 
 
 def story(headline: str, options: Mapping[str, Any], told: str, *, kept: str, commands: Sequence[str]) -> str:

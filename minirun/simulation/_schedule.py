@@ -6,6 +6,11 @@ one of the parked tasks is let through: chosen from a list that is sorted by log
 addresses of objects, so that the same choices are the same schedule in every process. A cancellation of a parked task
 is not delivered at once, either: the task gets it when it is chosen.
 
+The gate is opened by the clock of the run. trio asks its clock how long it may sleep, and does so only when no task can
+go on: at that moment one is chosen, and trio goes on with it at once. A task that waited until all others wait would
+cost another round of trio's loop for each step. There is such a task nevertheless, the *driver*: an error in the clock
+would be one of trio itself, so the driver gets it to raise, and it waits where every parked task stands still.
+
 This uses trio's public API. What happens between two points is up to trio, whose order of ready tasks is random; the
 second layer (`_private.py`) makes that follow from the choices, too, where trio's internals are as we know them.
 
@@ -22,12 +27,12 @@ from typing import Any
 
 import outcome
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock
 
-from ..errors import MinirunError
 from ._choices import Choices
+from ._hangs import DeadlockError, Hangs, LivelockError, RunawayClockError
 
-__all__ = ["DeadlockError", "LivelockError", "Schedule"]
+__all__ = ["DeadlockError", "LivelockError", "RunawayClockError", "Schedule"]
 
 # More steps than any simulation of sane length takes; a run that goes on has stopped making progress. The same counted
 # in turns that trio gives to tasks, for what never comes to a point; and in points after the end, when all are open.
@@ -36,20 +41,13 @@ TURNS_MAX = 500_000
 OPEN_POINTS_MAX = 10_000
 
 
-class DeadlockError(MinirunError):
-    """Nothing can go on, nothing is parked, and no deadline is near: the program waits for ever."""
-
-
-class LivelockError(MinirunError):
-    """The program goes on and on without ever coming to its end."""
-
-
 class _Names(trio.abc.Instrument):
     """Gives every task its logical name when it is spawned, and counts the turns that tasks get."""
 
-    def __init__(self, give_up: Callable[[], None]) -> None:
-        self._turns_left = TURNS_MAX
+    def __init__(self, give_up: Callable[[], None], spawned: Callable[[trio.lowlevel.Task], None]) -> None:
+        self.turns_left = TURNS_MAX
         self._give_up = give_up
+        self._spawned = spawned
         self.names: dict[trio.lowlevel.Task, str] = {}
         self._counts: dict[str, int] = {}
 
@@ -59,10 +57,12 @@ class _Names(trio.abc.Instrument):
         name = f"{parent}/{task.name.rpartition('.')[2]}"
         count = self._counts[name] = self._counts.get(name, 0) + 1
         self.names[task] = name if count == 1 else f"{name}:{count}"
+        if task.name.startswith("minirun agent"):
+            self._spawned(task)
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._turns_left -= 1
-        if self._turns_left == 0:
+        self.turns_left -= 1
+        if self.turns_left == 0:
             self._give_up()
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
@@ -102,12 +102,15 @@ class Schedule:
         self._on_step = on_step
         self._policy = POLICIES[policy]
         self._together_one_in = together_one_in
-        self._names = _Names(self._give_up)
-        self._livelock: LivelockError | None = None
+        self._names = _Names(self._give_up, lambda task: self.hangs.spawned(task))
+        self.hangs = Hangs(self._names.names, self._point_of, lambda: self.steps)
+        """What sees that the world comes to its end."""
         self._open_points = 0
         self._nursery: trio.Nursery
         self._parked: dict[str, _Parked] = {}
-        self._driver: trio.lowlevel.Task | None = None
+        self._driver: trio.lowlevel.Task | None = None  # while the clock opens the gate
+        self._sleeper: trio.lowlevel.Task | None = None  # the same one, while nothing is parked
+        self._rested_at = TURNS_MAX + 1  # the turns that were left when nothing was parked
         self._is_open = False
         self.steps = 0
         self.last = ""
@@ -127,6 +130,9 @@ class Schedule:
         """The tasks that stand at a point: their names, and those of the points."""
         return ((name, parked.label) for name, parked in self._parked.items())
 
+    def _point_of(self, task: trio.lowlevel.Task) -> str | None:
+        return next((parked.label for parked in self._parked.values() if parked.task is task), None)
+
     async def point(self, label: str) -> None:
         """Park until the schedule chooses this task. A checkpoint."""
         if self._is_open:
@@ -140,8 +146,8 @@ class Schedule:
         name = self.name_of(task)
         assert name not in self._parked, f"two tasks are named {name}"
         parked = self._parked[name] = _Parked(task, label)
-        if self._driver is not None:
-            driver, self._driver = self._driver, None
+        if self._sleeper is not None:
+            driver, self._sleeper = self._sleeper, None
             trio.lowlevel.reschedule(driver)
 
         def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
@@ -157,66 +163,98 @@ class Schedule:
         self._names.names[trio.lowlevel.current_task()] = "/scenario"
         try:
             async with trio.open_nursery() as self._nursery:
+                self.hangs.begin(self._nursery.cancel_scope.cancel)
                 self._nursery.start_soon(self._drive, name="minirun schedule")
                 try:
                     yield
                 finally:
                     self._nursery.cancel_scope.cancel()
-            if self._livelock is not None:
-                raise self._livelock
         finally:
             trio.lowlevel.remove_instrument(self._names)
+            self.hangs.ended()
 
     def _give_up(self) -> None:
         """Tasks take turns without end, and no step comes of it: cancel everything."""
-        msg = f"no end after {TURNS_MAX} turns of tasks, of which {self.steps} were steps; the tasks:\n{self.dump()}"
-        self._livelock = LivelockError(msg)
-        trio.lowlevel.current_trio_token().run_sync_soon(self._nursery.cancel_scope.cancel)
+        msg = f"no end after {TURNS_MAX} turns of tasks, of which {self.steps} were steps; the tasks:\n"
+        self.hangs.fail(LivelockError(msg + self.hangs.dump()))
+
+    def clock(self) -> MockClock:
+        """Virtual time for the run that this drives: where nothing is parked, it jumps to the next deadline."""
+        clock = MockClock(autojump_threshold=0)
+        sleep_time = clock.deadline_to_sleep_time
+
+        def asked(deadline: float) -> float:
+            until_then = sleep_time(deadline)
+            return 0 if until_then > 0 and self._is_idle(deadline) else until_then
+
+        clock.deadline_to_sleep_time = asked  # type: ignore[method-assign]  # the class is final
+        return clock
+
+    def _is_idle(self, deadline: float) -> bool:
+        """All tasks wait, at least until *deadline*: let one through. False if none is parked, so that time jumps."""
+        driver = self._driver or self._sleeper
+        if driver is None:
+            return False
+        if not self._parked and (deadline < float("inf") or self._names.turns_left < self._rested_at):
+            self._driver, self._sleeper = None, driver
+            self._rested_at = self._names.turns_left
+            return False
+        try:
+            if driver.context.run(self._step):
+                return True
+            told: outcome.Outcome[bool] = outcome.Value(self.hangs.failure is None)
+        except BaseException as error:
+            told = outcome.Error(error)
+        self._driver = self._sleeper = None
+        trio.lowlevel.reschedule(driver, told)
+        return True
+
+    def _step(self) -> bool:
+        """Let one go on, and what may happen before; False if all stand still, or the world has come to a hang."""
+        if self.hangs.failure is None and not self._parked:
+            self.hangs.fail(self.hangs.deadlock())
+        if self.hangs.failure is not None:
+            return False
+        self._on_step()
+        names = sorted(self._parked)
+        if self.stalled:
+            names = self._not_stalled(names)
+        return bool(names) and self._let_go_on(names)
 
     async def _drive(self) -> None:
         try:
-            while True:
-                await wait_all_tasks_blocked()
-                if not self._parked:
-                    await self._sleep()
-                else:
-                    self._on_step()
-                    names = sorted(self._parked)
-                    if self.stalled:
-                        names = self._not_stalled(names)
-                    if names:
-                        self._let_go_on(names)
-                    else:
-                        await trio.sleep_until(min(self.stalled.values()))
+            while self.hangs.failure is None:
+                if await self._all_stand_still():
+                    await trio.sleep_until(min(self.stalled.values()))
         finally:
             self._open()
+
+    async def _all_stand_still(self) -> bool:
+        """Let the clock open the gate; True once all parked tasks stand still, False if the driver is to look again."""
+        self._driver = trio.lowlevel.current_task()
+
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            self._driver = self._sleeper = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        return bool(await trio.lowlevel.wait_task_rescheduled(abort))
 
     def _not_stalled(self, names: list[str]) -> list[str]:
         now = trio.current_time()
         self.stalled = {name: until for name, until in self.stalled.items() if until > now}
         return [name for name in names if not any(f"{name}/".startswith(f"{stalled}/") for stalled in self.stalled)]
 
-    async def _sleep(self) -> None:
-        """Wait until something parks, for nothing is. Where nothing ever can, that is an error, not a silent end."""
-        if trio.lowlevel.current_statistics().seconds_to_next_deadline == float("inf"):
-            msg = f"nothing can go on after {self.steps} steps; the tasks:\n{self.dump()}"
-            raise DeadlockError(msg)
-        self._driver = trio.lowlevel.current_task()
-
-        def abort(_: Any) -> trio.lowlevel.Abort:
-            self._driver = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-
-    def _let_go_on(self, names: list[str]) -> None:
-        """Release one task, and sometimes others with it."""
+    def _let_go_on(self, names: list[str]) -> bool:
+        """Release one task, and sometimes others with it; False if there have been too many steps."""
         self.steps += 1
         if self.steps > STEPS_MAX:
-            msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.dump()}"
-            raise LivelockError(msg)
-        prefer = self._policy(self, names) if len(names) > 1 else None
-        name = names[self._choices.choose(len(names), f"step {self.steps}", prefer, tuple(names))]
+            msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.hangs.dump()}"
+            self.hangs.fail(LivelockError(msg))
+            return False
+        name = names[0]
+        if len(names) > 1:
+            prefer = self._policy(self, names)
+            name = names[self._choices.choose(len(names), f"step {self.steps}", prefer, tuple(names))]
         self.last = name
         self._release(self._parked.pop(name))
         one_in = self._together_one_in
@@ -224,6 +262,7 @@ class Schedule:
             names = [other for other in names if other != name]
             name = names[self._choices.choose(len(names), f"step {self.steps}, too", names=tuple(names))]
             self._release(self._parked.pop(name))
+        return True
 
     def _release(self, parked: _Parked) -> None:
         cancelled = parked.raise_cancel
@@ -231,26 +270,9 @@ class Schedule:
 
     def _open(self) -> None:
         self._is_open = True
+        self.hangs.end()
         for name in sorted(self._parked):
             self._release(self._parked.pop(name))
-
-    def dump(self) -> str:
-        """The living tasks, by name, and where they stand."""
-        lines = []
-        for task, name in sorted(self._names.names.items(), key=lambda item: item[1]):
-            parked = next((p for p in self._parked.values() if p.task is task), None)
-            place = f"parked at {parked.label}" if parked is not None else _innermost(task)
-            lines.append(f"  {name}: {place}")
-        return "\n".join(lines)
-
-
-def _innermost(task: trio.lowlevel.Task) -> str:
-    """The last line of the task's own code, below trio's."""
-    place = "?"
-    for frame, line in task.iter_await_frames():
-        if "/trio/" not in frame.f_code.co_filename:
-            place = f"waits in {frame.f_code.co_qualname}, {frame.f_code.co_filename.rpartition('/')[2]}:{line}"
-    return place
 
 
 # --- how a random search prefers tasks --------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 
 import attrs
 import trio
-from trio.testing import MockClock
 
 from .._json import brief
 from ..errors import ConfigurationError
@@ -21,6 +20,7 @@ from ._faults import checked_faults
 from ._guard import Guard
 from ._private import seeded_trio
 from ._report import report
+from ._watchdog import Watchdog
 from ._world import LogEntry, World
 
 __all__ = ["Outcome", "Scenario", "checked_faults", "simulate"]
@@ -41,6 +41,8 @@ class Outcome:
     trace: Sequence[Choice]
     coverage: Counter[str]
     steps: int
+    seed: int | str | None = None
+    """What the choices followed from, if it was a seed."""
 
     @property
     def picks(self) -> list[int]:
@@ -69,6 +71,7 @@ def simulate(
     storage: Storage = "sqlite",
     processes: int = 1,
     deep: bool = False,
+    strict: bool = False,
 ) -> Outcome:
     """
     Run *scenario* in a world of its own that follows from *choices*; nothing it fails with is raised.
@@ -80,6 +83,8 @@ def simulate(
         storage: `"sqlite"`, the real one on a simulated disk, or `"memory"`, which is faster.
         processes: How many processes serve the users at once, over one file.
         deep: Whether the file is verified at the end, beside what is checked always.
+        strict: Whether `datetime.now()`, and what was imported by name from `time`, are seen, too: some three times
+            slower. Searches do it with every 20th seed.
 
     Raises:
         ConfigurationError: The settings are none, or do not go together.
@@ -88,12 +93,16 @@ def simulate(
     named = checked_faults(faults, storage)
     with _without_garbage_collection():  # the world is out of reach when this ends
         return _simulate(
-            scenario, choices, World(choices, faults=named, storage=storage, processes=processes, deep=deep)
+            scenario,
+            choices,
+            World(choices, faults=named, storage=storage, processes=processes, deep=deep),
+            Guard(strict=strict),
         )
 
 
-def _simulate(scenario: Scenario, choices: Choices, world: World) -> Outcome:
-    guard = Guard()
+def _simulate(scenario: Scenario, choices: Choices, world: World, guard: Guard) -> Outcome:
+    hangs = world.schedule.hangs
+    watchdog = Watchdog(hangs.dump)
     failure: BaseException | None = None
 
     async def main() -> None:
@@ -104,18 +113,22 @@ def _simulate(scenario: Scenario, choices: Choices, world: World) -> Outcome:
 
     seed = choices.choose(2**16, "order within trio", lambda randomness: randomness.randrange(2**16))
     try:
+        watchdog.start()
         with seeded_trio(seed):
-            clock = MockClock(autojump_threshold=0)
             # Ctrl-C waits for a checkpoint: in the middle of a call from SQLite it would be lost
-            trio.run(main, clock=clock, restrict_keyboard_interrupt_to_checkpoints=True)
+            trio.run(main, clock=world.schedule.clock(), restrict_keyboard_interrupt_to_checkpoints=True)
     except BaseException as error:
         failure = first_failure(error)
-        if not isinstance(failure, Exception) and not is_pytest_failure(failure):
+        if not isinstance(failure, Exception) and watchdog.failure is None and not is_pytest_failure(failure):
             raise failure from None
     finally:
+        watchdog.stop()
         guard.stop()
-    failure = guard.leak or world.problem or failure
-    return Outcome(failure, tuple(world.log), tuple(choices.trace), world.coverage, world.schedule.steps)
+        hangs.bury()
+    world.coverage.update(world._mishaps.told())
+    failure = watchdog.failure or guard.leak or world.problem or hangs.explained(failure)
+    found = (tuple(world.log), tuple(choices.trace), world.coverage, world.schedule.steps)
+    return Outcome(failure, *found, seed=choices.seed)
 
 
 def is_pytest_failure(failure: BaseException) -> bool:

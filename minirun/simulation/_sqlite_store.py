@@ -7,13 +7,16 @@ import hashlib
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from .._codec import from_json, to_json
 from .._json import JSON, loads
 from ..artifacts import ArtifactKey
+from ..env import Env
 from ..events import Event
 from ..memory import MemoryEntry
 from ..memory._sqlite_tables import _entry_of
@@ -26,7 +29,7 @@ from ..sessions._sqlite._state import NO_USER
 from ._artifacts import SharedArtifacts, StoredArtifacts
 from ._checks import State
 from ._choices import Choices
-from ._disk import CUTS, Disk, write_image
+from ._disk import CUTS, Disk, Truncate, write_image
 from ._memories import SharedMemories, StoredMemories
 from ._processes import Process
 from ._store import SETTER, ObservedService, Store, creation
@@ -37,6 +40,8 @@ __all__ = ["SqliteStore", "new_file"]
 
 # A new file in so many worlds; the others begin with one that has its tables, which takes a third of the time.
 NEW_FILE_ONE_IN = 8
+# How many initial states are remembered as files: a search has one, mostly, and a file has 150 kB.
+STATES_KEPT_MAX = 16
 
 
 class _SqliteService(ObservedService, SqliteSessionService):
@@ -62,6 +67,40 @@ def new_file() -> bytes:
         return (Path(folder) / "world.db").read_bytes()
 
 
+@attrs.frozen(eq=False)
+class _FixedEnv(Env):
+    """For a file that is the same in every process that makes it."""
+
+    def new_id(self, path: str) -> str:
+        """The id of the only owner that such a file has."""
+        return f"{0:032x}"
+
+
+@lru_cache(maxsize=STATES_KEPT_MAX)
+def file_with(app_name: str, created: str) -> bytes:
+    """A session file that has an app's initial state, of which *created* is the event; its session is deleted."""
+    with tempfile.TemporaryDirectory(prefix="minirun-") as folder:
+        path = Path(folder) / "world.db"
+        path.write_bytes(new_file())
+        service = SqliteSessionService(path, env=_FixedEnv())
+        _seed(service, SessionKey(app_name, SETTER, SETTER), from_json(Event, created))
+        service._file._disconnect()
+        service._leases.release()
+        return path.read_bytes()
+
+
+def _seed(service: SqliteSessionService, key: SessionKey, made: Event) -> None:
+    """Commit an app's initial state, and let it be certain, whatever is cut later."""
+    db = service._file._begin_writing(service._file._opened())
+    transaction = Transaction(db, {})
+    create_session(service._cache, key, [made], [to_json(made)], transaction)
+    delete_session(service._cache, service._leases, key, transaction)
+    db.execute("COMMIT")
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    for apply in transaction._callbacks:
+        apply()
+
+
 class SqliteStore(Store):
     """The real SQLite on a recording disk; each power cut leaves another folder."""
 
@@ -79,10 +118,12 @@ class SqliteStore(Store):
         self._disks: dict[int, RecordingVFS] = {}
         self._observer: sqlite3.Connection | None = None
         self._locker: sqlite3.Connection | None = None
-        self._read_at = -1  # how much of the trace the cached state knows of
+        self._read_at = -1  # how much of the trace was done when the following was read
         self._read: dict[tuple[str, str | None, str | None], dict[str, JSON]] = {}
-        self._calm = RecordingVFS()  # for looking without being noticed
-        self._calm.seed(1 + choices.choose(2**16, "salts of SQLite", lambda randomness: randomness.randrange(2**16)))
+        self._stored: dict[SessionKey, dict[int, str | None]] | None = None
+        self._calm = RecordingVFS(reads=False)  # for looking without being noticed
+        self._salts = 1 + choices.choose(2**16, "salts of SQLite", lambda randomness: randomness.randrange(2**16))
+        self._calm.seed(self._salts)
         self._trace = self._calm.trace
 
     def disk_for(self, process: Process, fault: Callable[[Operation, str], int]) -> RecordingVFS:
@@ -166,16 +207,24 @@ class SqliteStore(Store):
         made = creation(state)
         self.unlock()
         with self._nothing_fails():
-            db = service._file._begin_writing(service._file._opened())
-            transaction = Transaction(db, {})
-            create_session(service._cache, key, [made], [to_json(made)], transaction)
-            delete_session(service._cache, service._leases, key, transaction)
-            db.execute("COMMIT")
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # certain, whatever is cut later
-        self._witness.created(key, [made], 0)
-        self._witness.deleted(key)
-        for apply in transaction._callbacks:
-            apply()
+            if self._is_unused():
+                self._begin_with(file_with(app_name, to_json(made)))
+                service._file._opened()
+            else:
+                _seed(service, key, made)
+        self._witness.seeded(key, made)
+
+    def _is_unused(self) -> bool:
+        """Whether nobody has opened the file yet."""
+        is_open = self._observer is not None or any(each._file.generation for each in self._services.values())
+        return not (is_open or self._cuts or self._trace)
+
+    def _begin_with(self, file: bytes) -> None:
+        """Let the disk have the file as if its state had been committed here."""
+        (self._folder / "world.db").write_bytes(file)
+        self._disk = Disk({"world.db": file, "world.db-wal": b""})
+        self._trace.append(Truncate("world.db-wal", 0))  # of which nobody knows whether it is certain
+        self._calm.seed(self._salts)  # to make the file may have taken some
 
     @contextlib.contextmanager
     def _nothing_fails(self) -> Iterator[None]:
@@ -213,11 +262,16 @@ class SqliteStore(Store):
         connection.close()
         self._calm.fault = None
 
-    def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
-        """The committed state; read again only if the disk has changed."""
+    def _forget_what_has_changed(self) -> None:
+        """What was read once is read again only if the disk has changed."""
         if self._read_at != len(self._trace):
             self._read_at = len(self._trace)
             self._read.clear()
+            self._stored = None
+
+    def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
+        """The committed state."""
+        self._forget_what_has_changed()
         place = (app_name, user_id, session_id)
         if place not in self._read:
             self._read[place] = self._read_state(*place)
@@ -241,6 +295,12 @@ class SqliteStore(Store):
 
     def stored(self) -> dict[SessionKey, dict[int, str | None]]:
         """The ids of all events."""
+        self._forget_what_has_changed()
+        if self._stored is None:
+            self._stored = self._read_stored()
+        return self._stored
+
+    def _read_stored(self) -> dict[SessionKey, dict[int, str | None]]:
         rows = self._rows(
             "SELECT s.app_name, s.user_id, s.session_id, e.seq, json_extract(e.data, '$.id')"
             " FROM sessions s LEFT JOIN events e ON e.log = s.id ORDER BY s.id, e.seq"

@@ -177,11 +177,14 @@ class RecordingVFS:
 
     In the trace a file has the last part of its path as its name: one of these stands for one folder.
 
+    Args:
+        reads: Whether `fault` is asked about reads, too. It takes longer than the reading.
+
     Raises:
         NotSupportedError: There can be none here; see `why_unavailable`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads: bool = True) -> None:
         problem = why_unavailable()
         if problem is not None:
             raise NotSupportedError(problem)
@@ -191,6 +194,7 @@ class RecordingVFS:
         """What decides whether the next operation fails."""
         self.clock: Callable[[], float] | None = None
         """The time for SQLite, in seconds since the epoch; None is the real one. Sleeping takes none of it."""
+        self._asks_about_reads = reads
         self._kept: BaseException | None = None  # what a callback has raised
         self._files: dict[int, str] = {}  # the names of the open files, by their address
         self._tables: dict[int, tuple[_FileTable, _FileTable]] = {}  # the default's and ours, by address of the first
@@ -356,7 +360,8 @@ class RecordingVFS:
             return self._done(self._ask("sync", name), Sync(name))
 
         self._replace(table, "xClose", close)
-        self._replace(table, "xRead", read)
+        if self._asks_about_reads:
+            self._replace(table, "xRead", read)
         self._replace(table, "xWrite", write)
         self._replace(table, "xTruncate", truncate)
         self._replace(table, "xSync", sync)

@@ -76,6 +76,11 @@ class Witness:
         past = self._world._store.log(key) if own < 0 else events
         self._ledger.create(key, past, own=len(past) if own < 0 else own)
 
+    def seeded(self, key: SessionKey, event: Event) -> None:
+        """An app has its initial state by this event of a session that is deleted again."""
+        self._ledger.create(key, [event])
+        self._ledger.delete(key)
+
     def deleting(self, key: SessionKey) -> None:
         """A session is to be deleted; nobody may be told whether it was."""
         self._may_be_deleted.add(key)

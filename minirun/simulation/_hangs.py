@@ -1,0 +1,305 @@
+"""
+A world that does not come to its end is ended, and says which task waits for what.
+
+The rules of this file:
+
+* What decides follows from the choices alone: steps, turns, jumps of the clock, which tasks wait for each other. So
+  the same seed hangs in the same way. Real time is only for what never gives control back (`_watchdog`).
+* The first hang that is found is what the simulation fails with. Then everything is cancelled, and what comes to rest
+  without having ended loses its shields. What swallows even that is left behind where it stands: `trio.run` ends
+  without its tasks, and their coroutines are closed.
+
+A *deadlock* is a circle of tasks of which each waits for the next, over locks and nurseries, while none of them has a
+deadline of its own; or a world in which nothing can go on by itself. The deadline of a run counts as none, for it is
+the last resort: a run that is ended by it says how its tasks waited (`deadline_dump`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from .._json import brief
+from ..errors import DeadlineExceededError, MinirunError
+from ..runtime import RunConfig
+from ..runtime._run import Execution
+from ._private import deadline_of, forget_children, living_generators, on_jump, stop_loop, unshield
+from ._report import task_in_words
+from ._waits import Parked, circle, dump, is_asleep
+
+__all__ = ["DeadlockError", "Hangs", "LivelockError", "RunawayClockError"]
+
+# A jump of the clock is long from an hour on; so many of them in a row, without a step between two, are a clock that
+# runs away: 1 000 of them are 40 days at least, in which nobody came to a point.
+LONG_JUMP_S = 3600.0
+LONG_JUMPS_MAX = 1_000
+# No world takes longer, however it steps: a hundred years, after which dates come near to their end.
+TIME_S_MAX = 100 * 365 * 86_400.0
+# What a world that is ending may take: turns of its tasks, and how often it comes to rest without being over. Both are
+# far more than cleaning up takes, which is some tens of them.
+ENDING_TURNS_MAX = 50_000
+ENDING_RESTS_MAX = 100
+# How often it is raised in a coroutine that was left behind: each time ends one `finally` that waits again.
+RAISED_TIMES_MAX = 20
+
+# Runs whose config says nothing else end after so long; it is nobody's wish, so it hides no deadlock.
+_USUAL_DEADLINE_S = RunConfig().deadline_s
+
+# The coroutines that refuse to end. They are kept, for to be collected they would have to end.
+_UNENDING: list[object] = []
+
+
+class DeadlockError(MinirunError):
+    """
+    Tasks wait for each other for ever, or nothing can go on, nothing is parked, and no deadline is near.
+
+    The message has all tasks, what each waits for, and where in the code.
+    """
+
+
+class LivelockError(MinirunError):
+    """The program goes on and on without ever coming to its end. The message has all tasks, as that of a deadlock."""
+
+
+class RunawayClockError(MinirunError):
+    """Virtual time passes again and again, and nothing comes of it. The message has all tasks, too."""
+
+
+class _LeftBehindError(BaseException):
+    """What ends the loop of a world that does not end otherwise, and then its coroutines."""
+
+
+class Hangs:
+    """
+    What watches one world.
+
+    Args:
+        names: All living tasks, and their logical names.
+        parked: The point at which a task is parked.
+        steps: How many steps the schedule has made.
+    """
+
+    def __init__(self, names: Mapping[trio.lowlevel.Task, str], parked: Parked, steps: Callable[[], int]) -> None:
+        self._names = names
+        self._parked = parked
+        self._steps = steps
+        self.failure: MinirunError | None = None
+        """The first hang that was found."""
+        self.deadline_dump: str | None = None
+        """How the tasks waited when a run last met its deadline."""
+        self._clock: MockClock
+        self._cancel: Callable[[], None]
+        self._runs: dict[trio.lowlevel.Task, tuple[float, float | None]] = {}  # their deadlines, and what was asked
+        self._long_jumps = (0, 0)  # how many, since which step
+        self._ending: _Ending | None = None
+        self._left_behind: list[trio.lowlevel.Task] = []
+        self._generators: list[Any] = []
+
+    def dump(self) -> str:
+        """All living tasks, by name: what each waits for, and where it stands."""
+        return dump(self._names, self._parked)
+
+    # --- while the world lives
+
+    def begin(self, cancel: Callable[[], None]) -> None:
+        """Watch from now on; *cancel* is what ends the world."""
+        self._cancel = cancel
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, MockClock), "worlds live in virtual time"
+        self._clock = clock
+        on_jump(clock, self._may_jump)
+
+    def spawned(self, task: trio.lowlevel.Task) -> None:
+        """A task of a run's agents begins: its deadline is one of the runtime's."""
+        frame = getattr(task.coro, "cr_frame", None)
+        execution = frame and frame.f_locals.get("self")
+        if isinstance(execution, Execution):
+            self._runs[task] = (execution._deadline, execution.invocation.run_config.deadline_s)
+
+    def fail(self, error: MinirunError) -> None:
+        """End the world, whatever it does: it fails with the first *error*."""
+        if self.failure is None:
+            self.failure = error
+            trio.lowlevel.current_trio_token().run_sync_soon(self._cancel)
+
+    def deadlock(self) -> DeadlockError:
+        """What a world fails with that has come to rest for ever."""
+        why = self._circle() or f"nothing can go on after {self._steps()} steps"
+        return DeadlockError(f"{why}; the tasks:\n{self.dump()}")
+
+    def _circle(self) -> str:
+        """The first circle of tasks that wait for each other, in words."""
+        found = circle(self._names)
+        if not found or not all(self._waits_for_ever(task) for task in found):
+            return ""
+        told = [task_in_words(self._names.get(task, task.name)) for task in (*found, found[0])]
+        return f"a deadlock: {told[0]} waits for {', which waits for '.join(told[1:])}"
+
+    def _waits_for_ever(self, task: trio.lowlevel.Task) -> bool:
+        deadline = deadline_of(task)
+        runs = [deadline for deadline, _ in self._runs.values()]
+        return deadline is not None and (deadline == float("inf") or deadline in runs)
+
+    # --- time
+
+    def _may_jump(self, seconds: float) -> bool:
+        """Look before time passes, for all tasks are at rest now; False where it must not pass any more."""
+        if self.failure is None:
+            problem = self._look(seconds)
+            if problem is not None:
+                self.fail(problem)
+        elif self._ending is not None:
+            self._unshield()
+        return self.failure is None or self._ending is not None  # what ends may take its time
+
+    def _look(self, seconds: float) -> MinirunError | None:
+        why = self._circle()
+        if why:
+            return DeadlockError(f"{why}; the tasks:\n{self.dump()}")
+        now, steps = self._clock.current_time(), self._steps()
+        if seconds >= LONG_JUMP_S:
+            count, since = self._long_jumps
+            self._long_jumps = (count + 1, since) if since == steps else (1, steps)
+        if self._long_jumps[0] > LONG_JUMPS_MAX or now + seconds > TIME_S_MAX:
+            msg = (
+                f"the clock runs away: {now:g} s of virtual time have passed after {steps} steps, and then another"
+                f" {seconds:g} s; the tasks:\n{self.dump()}"
+            )
+            return RunawayClockError(msg)
+        if self._runs:
+            return self._meet_deadlines(now + seconds)
+        return None
+
+    def _meet_deadlines(self, now: float) -> DeadlockError | None:
+        """Note how the tasks wait whose run is ended by its deadline; a deadlock, if that ends what never would end."""
+        self._runs = {task: found for task, found in self._runs.items() if task in self._names}
+        late = [(task, limit) for task, (deadline, limit) in self._runs.items() if deadline <= now]
+        if not late:
+            return None
+        self.deadline_dump = self.dump()
+        task, limit = late[0]
+        if limit != _USUAL_DEADLINE_S or any(self._goes_on(each) for each in self._names):
+            return None
+        msg = (
+            f"{task_in_words(self._names[task])} waits for ever: nothing can go on but by RunConfig.deadline_s={limit},"
+            f" which nobody has asked for; the tasks:\n{self.deadline_dump}"
+        )
+        return DeadlockError(msg)
+
+    def _goes_on(self, task: trio.lowlevel.Task) -> bool:
+        """Whether a task does something by and by, but for those that only keep a lease."""
+        return self._parked(task) is not None or (is_asleep(task) and "lease" not in self._names[task])
+
+    # --- when it ends
+
+    def end(self) -> None:
+        """The schedule is over: what is left has to end by itself now, in a bounded time."""
+        if self._ending is None:
+            self._ending = _Ending(self)
+            trio.lowlevel.add_instrument(self._ending)
+
+    def ended(self) -> None:
+        """All of it has."""
+        if self._ending is not None:
+            trio.lowlevel.remove_instrument(self._ending)
+        if self.failure is not None:
+            raise self.failure
+
+    def explained(self, failure: BaseException | None) -> BaseException | None:
+        """What the simulation fails with: the hang, or *failure*; where a deadline led to it, with how tasks waited."""
+        if self.failure is not None:
+            return self.failure
+        cause = failure
+        while cause is not None and not isinstance(cause, DeadlineExceededError):
+            cause = cause.__cause__ or cause.__context__
+        if failure is not None and cause is not None and self.deadline_dump is not None:
+            failure.add_note(f"when a run met its deadline, the tasks were:\n{self.deadline_dump}")
+        return failure
+
+    def _at_rest(self) -> bool:
+        """What is left waits for ever: take its shields away. Whether that helps will show."""
+        self.failure = self.failure or self.deadlock()
+        self._cancel()
+        return self._unshield()
+
+    def _unshield(self) -> bool:
+        """Let the cancellation reach everybody; return whether there was somebody it did not reach."""
+        return sum(unshield(task) for task in list(self._names)) > 0
+
+    def _leave_behind(self, why: str) -> None:
+        """End the loop without its tasks."""
+        if self.failure is None:
+            self.failure = LivelockError(f"{why} after the end of the world; the tasks:\n{self.dump()}")
+        root = trio.lowlevel.current_root_task()
+        self._left_behind = [] if root is None else _with_children(root)
+        self._generators = living_generators()
+        stop_loop(self._clock, lambda: _LeftBehindError(why))
+
+    def bury(self) -> None:
+        """Close the coroutines of what was left behind, as far as they let themselves be closed."""
+        tasks, self._left_behind = self._left_behind, []
+        generators, self._generators = self._generators, []
+        nurseries = [nursery for task in tasks for nursery in task.child_nurseries]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for task in reversed(tasks):
+                _close(task.coro)
+            for each in generators:
+                _close(each.aclose())
+                if each.ag_frame is not None:
+                    _UNENDING.append(each)
+        for nursery in nurseries:
+            forget_children(nursery)
+
+
+def _with_children(task: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:
+    found = [task]
+    for nursery in task.child_nurseries:
+        for child in sorted(nursery.child_tasks, key=lambda each: each.name):
+            found += _with_children(child)
+    return found
+
+
+def _close(coroutine: Any) -> None:
+    """
+    Raise in a coroutine, outside of any loop, until it has ended.
+
+    `close` would not do: it does not reach into the asynchronous generators for whose end a coroutine waits.
+    """
+    for _ in range(RAISED_TIMES_MAX):
+        try:
+            coroutine.throw(_LeftBehindError())
+        except BaseException:  # whatever it ends with means nothing
+            break
+    if getattr(coroutine, "cr_frame", None) is not None:
+        _UNENDING.append(coroutine)
+
+
+class _Ending(trio.abc.Instrument):
+    """Sees that what is left of a world ends."""
+
+    def __init__(self, hangs: Hangs) -> None:
+        self._hangs = hangs
+        self._turns = 0
+        self._loops = 0  # since the last turn
+        self._rests = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._loops = 0
+        self._turns += 1
+        if self._turns == ENDING_TURNS_MAX:
+            self._hangs._leave_behind(f"{brief(self._turns)} turns of tasks")
+
+    def before_io_wait(self, timeout: float) -> None:
+        """Where the loop goes round without a turn, and time does not pass either, all wait for ever."""
+        self._loops += 1
+        if self._loops < 3 or trio.lowlevel.current_statistics().seconds_to_next_deadline != float("inf"):
+            return
+        self._loops = 0
+        self._rests += 1
+        if not self._hangs._at_rest() or self._rests == ENDING_RESTS_MAX:
+            self._hangs._leave_behind("a rest that nothing ends")
