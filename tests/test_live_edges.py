@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import LiveRequestQueue, LlmAgent, RunConfig
-from minirun.errors import LlmCallsLimitExceededError
+from minirun import InMemoryRunner, LiveRequestQueue, LlmAgent, RunConfig
+from minirun.errors import LlmCallsLimitExceededError, NotSupportedError
 from minirun.models import LlmResponse
+from minirun.plugins import GuardrailPlugin
 from minirun.testing import ScriptedLive, call, drop, hear, pause, say
 from minirun.testing._live_dialects import DialectName
 from minirun.types import Content, Part
@@ -92,3 +94,31 @@ async def test_a_caller_that_sends_between_two_events_is_not_waited_for(
                         await live.aclose()
         texts = [event.text for event in await stored(runner) if event.author == "root" and event.text]
     assert texts[-1] == "four"
+
+
+@both
+async def test_an_answer_is_kept_under_the_key_of_its_agent(dialect: DialectName, autojump_clock: MockClock) -> None:
+    """`output_key` gets the text of each whole answer, with its event."""
+    model = ScriptedLive([say("Noon."), say("One.")], dialect=dialect)
+    agent = LlmAgent(name="root", model=model, output_key="said")
+    async with new_runner(model, agent=agent) as runner:
+        async with conversing(runner) as client:
+            await client.ask("when?")
+            await client.ask("and then?")
+        answers = [event for event in await stored(runner) if event.author == "root" and event.text]
+    assert [event.actions.state_delta for event in answers] == [{"said": "Noon."}, {"said": "One."}]
+
+
+@pytest.mark.parametrize("what", ["plugin", "output_guardrails", "on_model_error_callback"])
+def test_what_would_have_no_effect_is_refused(what: str) -> None:
+    """Guardrails, which need whole answers, and a hook for a model that fails are refused by name."""
+
+    def check(*arguments: object, **named: object) -> None:
+        raise AssertionError
+
+    fields: dict[str, Any] = {} if what == "plugin" else {what: [check] if what.startswith("output") else check}
+    plugins = [GuardrailPlugin(output=[check])] if what == "plugin" else []
+    agent = LlmAgent(name="root", model=ScriptedLive([]), **fields)
+    runner = InMemoryRunner(agent=agent, plugins=plugins)
+    with pytest.raises(NotSupportedError, match="GuardrailPlugin" if what == "plugin" else what):
+        runner.run_live(user_id="u", session_id="s")

@@ -7,7 +7,7 @@ own, so that the next one can be opened before it is closed, as in a transfer. L
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -251,19 +251,23 @@ def line_of(context: InvocationContext) -> Line | None:
     return line
 
 
-def check_agents(root: BaseAgent) -> None:
+def check_agents(root: BaseAgent, plugins: Collection[str]) -> None:
     """
-    Refuse what cannot speak in a live run.
+    Refuse what cannot speak in a live run, with hooks of *plugins* that have these names.
 
     Raises:
-        NotSupportedError: There is an agent that cannot, or one with a field that would have no effect.
+        NotSupportedError: There is an agent that cannot, or one with a field that would have no effect; or a plugin.
     """
+    instead = "has no effect in a live run; leave it out, or use run_async"
+    if "_guardrails" in plugins:
+        raise NotSupportedError(f"a GuardrailPlugin needs whole answers, and {instead}")
     for agent in root._tree():
         if isinstance(agent, LlmAgent):
             for name in _WHOLE:
                 if getattr(agent, name):
-                    msg = f"{name} of agent {agent.name!r} needs whole answers, and has no effect in a live run"
-                    raise NotSupportedError(f"{msg}; leave it out, or use run_async")
+                    raise NotSupportedError(f"{name} of agent {agent.name!r} needs whole answers, and {instead}")
+            if agent.on_model_error_callback:
+                raise NotSupportedError(f"on_model_error_callback of agent {agent.name!r} {instead}")
         elif not (isinstance(agent, SequentialAgent) or hasattr(agent, "_run_live_impl")):
             msg = f"the {type(agent).__name__} {agent.name!r} cannot speak in a live run, where LlmAgents and"
             raise NotSupportedError(f"{msg} SequentialAgents of them do; let an agent call it as a tool (AgentTool)")

@@ -228,7 +228,7 @@ class Speech:
         over = response is not None and bool(response.turn_complete)
         self._over = answer.item_id if over else None
         event = self._event(answer, answer.text, turn_complete=over or None)
-        stored = await self._store(await self._with_recording(event))
+        stored = await self._store(await self._with_recording(event), is_whole=True)
         self._answer = None  # not before it is stored: who leaves meanwhile was shown it (`keep_rest`)
         if answer.audio_ms and not self._knows_playback:
             self._playing = answer, stored.seq or 0
@@ -328,13 +328,15 @@ class Speech:
             **flags,
         )
 
-    async def _store(self, event: Event) -> Event:
+    async def _store(self, event: Event, *, is_whole: bool = False) -> Event:
         talk = self._talk
         hooks = talk.agent._hooks(talk.context, "after_model_callback")
         if hooks:
             from ._live_hooks import after_model  # few agents have any
 
             event = await after_model(talk, hooks, event)
+        if is_whole:
+            event, _ = talk.agent._with_checked_output(event)  # it may be kept under a key
         stored = await talk.emit(event)
         self.usage = None
         self.note_place(stored)
@@ -369,9 +371,9 @@ class Speech:
     async def _with_recording(self, event: Event, finish: Any = finished) -> Event:
         if self._recording is None:
             return event
-        event = changed(event, actions=await finish(self._recording))
+        named = await finish(self._recording)
         self._recording = None
-        return event
+        return changed(event, actions=changed(event.actions, artifact_delta=named.artifact_delta))
 
     # --- other events
 

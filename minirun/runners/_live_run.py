@@ -235,7 +235,7 @@ def live_scope(
 ) -> LiveScope:  # fmt: skip
     """See `Runner.run_live`."""
     config = live_config(run_config)
-    check_agents(runner.agent)
+    check_agents(runner.agent, runner._program.plugins)
     if config.live is not None and config.live.save_live_blob and runner.artifact_service is None:
         raise ServiceNotConfiguredError("save_live_blob keeps sound as artifacts; give the Runner an artifact_service")
     if queue is None:
