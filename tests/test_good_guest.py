@@ -301,7 +301,7 @@ import minirun
 OUTSIDE = {f"minirun.{name}" for name in ("__main__", "_pytest_plugin", "cli", "inspector", "simulation")}
 # What an extra is needed for.
 OUTSIDE |= {"minirun._postgres._libpq", "minirun.credentials._keyring", "minirun.models._http"}
-OUTSIDE |= {"minirun.plugins._tracing", "minirun._web_client", "minirun._connections"}
+OUTSIDE |= {"minirun.plugins._tracing", "minirun._web_client", "minirun._connections", "minirun.models._websocket"}
 OUTSIDE |= {"minirun.tools._openapi._yaml"}
 OUTSIDE |= {"minirun.mcp_server", "minirun.tools.mcp"}
 

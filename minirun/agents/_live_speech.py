@@ -80,19 +80,18 @@ class Speech:
         is_finished = spoken is not None and bool(spoken.finished)
         if is_finished:
             await self._keep(heard, is_answered=heard.answers < self._begun and self._answer is None)
-        if (is_finished or response.speech_stopped) and heard.answers == self._begun:
+        has_stopped = response.speech_stopped or (is_finished and not talk.finishes_transcripts)
+        if has_stopped and heard.answers == self._begun:
             await talk.happens(Input.ASKED, None)
 
     @property
     def awaits_text(self) -> bool:
         """Whether the server still has to say what the user has said."""
-        connection = self._talk.connection
-        return bool(self._heard) and connection is not None and connection.capabilities.finishes_transcripts
+        return bool(self._heard) and self._talk.finishes_transcripts
 
     async def keep_heard(self) -> None:
         """Store what was heard of the user, unless the server says itself when it is all there, maybe later."""
-        connection = self._talk.connection
-        if connection is None or not connection.capabilities.finishes_transcripts:
+        if not self._talk.finishes_transcripts:
             speaks = self._talk.state in (State.SPEAKING, State.ASKED, State.CALLING)
             for heard in list(self._heard.values()):
                 await self._keep(heard, is_answered=not speaks)  # as far as anybody can know

@@ -95,6 +95,11 @@ class Talk:
         """Whether an answer is played, or given to a slow caller, or a call is made: then nobody is idle."""
         return bool(self._showing) or self.calls.are_running or trio.current_time() < self.speech.plays_until
 
+    @property
+    def finishes_transcripts(self) -> bool:
+        """Whether the server says when it has understood all that the user said: at any time, even after the answer."""
+        return self.connection is not None and self.connection.capabilities.finishes_transcripts
+
     async def run(self) -> None:
         """Converse. However it is left, what was heard by then is stored."""
         self.line.talk = self
@@ -141,8 +146,8 @@ class Talk:
         if error is None and not is_of_use:
             error = ModelConnectionError("the server ends live connections before anything is said")
         if error is not None:
-            is_refused = connection is not None or isinstance(error, ModelRequestError)
-            if handle is not None and handle == self.handle and is_refused and not is_of_use:
+            is_refused = isinstance(error, ModelRequestError) and not is_of_use
+            if handle is not None and handle == self.handle and is_refused:
                 self.handle = None  # it does not lead back: a new session is told the history
             else:
                 await self._get_over(error, is_of_use)

@@ -157,7 +157,11 @@ class OpenAIRealtimeConnection(BaseLlmConnection):
     """
 
     capabilities = LiveCapabilities(
-        answers_by_itself=True, lifetime_s=LIFETIME_S, input_rate=RATE, output_rate=RATE
+        answers_by_itself=True,
+        finishes_transcripts=True,
+        lifetime_s=LIFETIME_S,
+        input_rate=RATE,
+        output_rate=RATE,
     )
 
     def __init__(self, socket: WebSocket, conversation: Conversation) -> None:
