@@ -15,7 +15,6 @@ from ..errors import InvalidMessageError, ModelError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._live import Input, State
 from ..models import ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection
-from ..models._live import Realtime
 from ..runtime import InvocationContext
 from ..types import Blob, Content, Part
 from ._live_making import LiveSide
@@ -130,14 +129,16 @@ class Sending:
     async def _send(self, connection: BaseLlmConnection, request: LiveRequest) -> None:
         if request.content is not None or request.state_delta:
             await self._say(connection, request)
-        for signal in _signals(request):
-            async with self.lock:
-                await connection.send_realtime(signal)
-            if isinstance(signal, ActivityStart | ActivityEnd):
-                self._talk.line.is_active()
-                self._talk.line.is_speaking = isinstance(signal, ActivityStart)
-            if isinstance(signal, ActivityEnd):
-                self._talk.inbox.post((Input.ASKED, None))
+        ended = AudioStreamEnd() if request.audio_stream_end else None
+        if (signal := request.activity_start or request.activity_end or ended) is None:
+            return
+        async with self.lock:
+            await connection.send_realtime(signal)
+        if isinstance(signal, ActivityStart | ActivityEnd):
+            self._talk.line.is_active()
+            self._talk.line.is_speaking = isinstance(signal, ActivityStart)
+        if isinstance(signal, ActivityEnd):
+            self._talk.inbox.post((Input.ASKED, None))
 
     async def _say(self, connection: BaseLlmConnection, request: LiveRequest) -> None:
         talk, content = self._talk, request.content
@@ -208,14 +209,3 @@ class Sending:
                 self._pending.append(sent)
                 if talk.connection is not None:
                     await self._deliver(talk.connection, sent)
-
-
-def _signals(request: LiveRequest) -> list[Realtime]:
-    """What is sent of *request* as it happens: one thing, in ADK's order of precedence."""
-    if request.activity_start:
-        return [ActivityStart()]
-    if request.activity_end:
-        return [ActivityEnd()]
-    if request.audio_stream_end:
-        return [AudioStreamEnd()]
-    return [] if request.blob is None else [request.blob]

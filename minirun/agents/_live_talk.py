@@ -27,13 +27,13 @@ from ..events import Event
 from ..flows._live import Do, Input, State, step
 from ..models import BaseLlmConnection, LiveResumption, LlmRequest, LlmResponse
 from ..runtime import InvocationContext
-from ..types import FunctionDeclaration
+from ..types import FunctionDeclaration, GenerateContentConfig
 from ._live_calls import Calls
 from ._live_inbox import Inbox, Item, inputs_of
 from ._live_sending import Sending
 from ._live_speech import Speech
 from ._model_retry import RETRIED, is_retried
-from ._request import setup, transcript_of
+from ._request import Toolbox, setup, transcript_of
 
 if TYPE_CHECKING:
     from ..tools import BaseTool
@@ -166,10 +166,8 @@ class Talk:
     async def _connect(self) -> BaseLlmConnection:
         """Open a connection, tell the model what it has to know, and store that there is one."""
         context, settings = self.context, self.line.settings
-        box, config, instruction = await setup(self.agent, context)
+        box, config = await self._setup()
         self.tools = self.calls.with_own(box.tools)
-        if self.agent.static_instruction is not None and instruction:
-            config = changed(config, system_instruction=f"{config.system_instruction}\n\n{instruction}")
         config = changed(config, tools=self.calls.declarations(config.tools))
         handle = self.handle or (settings.handle if self._reason == "start" else None)
         request = LlmRequest(
@@ -195,6 +193,13 @@ class Talk:
                 if owes_answer:
                     self.inbox.post((Input.ASKED, None))
         return connection
+
+    async def _setup(self) -> tuple[Toolbox, GenerateContentConfig]:
+        """What the agent converses with. Of two instructions the model is told both at once, as there is no prompt."""
+        box, config, instruction = await setup(self.agent, self.context)
+        if self.agent.static_instruction is not None and instruction:
+            config = changed(config, system_instruction=f"{config.system_instruction}\n\n{instruction}")
+        return box, config
 
     async def _converse(self, connection: BaseLlmConnection) -> bool:
         """Send and receive, until the connection is to be left, or ends; return whether that was in good order."""
@@ -376,9 +381,7 @@ class Talk:
 
     async def _refresh_instruction(self) -> None:
         """Tell the model its instruction again, if the state has changed what it says."""
-        _, config, instruction = await setup(self.agent, self.context)
-        if self.agent.static_instruction is not None and instruction:
-            config = changed(config, system_instruction=f"{config.system_instruction}\n\n{instruction}")
+        _, config = await self._setup()
         told = (config.system_instruction, tuple(self.calls.declarations(config.tools)))
         if told != self._told and self.connection is not None:
             self._told = told

@@ -62,6 +62,19 @@ class Transport(Protocol):
     async def aclose(self) -> None: ...
 
 
+def check_access(name: object, api_key: Key, timeout_s: object, *, needs_key: bool) -> None:
+    """Refuse a name of a model, a key and a time-out that cannot be one; and none, where the address *needs_key*."""
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise ConfigurationError(f"expected the provider's name of a model, found {brief(name)}")
+    if not is_seconds(timeout_s, above=0):
+        raise ConfigurationError(f"expected timeout_s to be a number of seconds above 0, found {brief(timeout_s)}")
+    if api_key is not None and not callable(api_key):
+        checked_key(api_key)
+    if api_key is None and needs_key:
+        msg = "expected api_key, found none; write api_key=..., which may be a function; no variable is read"
+        raise ConfigurationError(msg)
+
+
 class WireLlm(BaseLlm):
     """
     A model that is asked over HTTP.
@@ -95,16 +108,8 @@ class WireLlm(BaseLlm):
         timeout_s: float,
         client: Any,
     ) -> None:
-        if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise ConfigurationError(f"expected the provider's name of a model, found {brief(name)}")
+        check_access(name, api_key, timeout_s, needs_key=client is None and base_url == self.default_url)
         super().__init__(model=name)
-        if not is_seconds(timeout_s, above=0):
-            raise ConfigurationError(f"expected timeout_s to be a number of seconds above 0, found {brief(timeout_s)}")
-        if api_key is not None and not callable(api_key):
-            checked_key(api_key)
-        if client is None and api_key is None and base_url == self.default_url:
-            msg = "expected api_key, found none; write api_key=..., which may be a function; no variable is read"
-            raise ConfigurationError(msg)
         self._wire = wire
         self._key = api_key
         self._headers = checked_headers(headers)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from .._json import brief, dumps, is_seconds, loads
+from .._json import brief, dumps, loads
 from ..errors import ConfigurationError, ModelConnectionError, ModelError, ModelTimeoutError, NotSupportedError
 from ..types import Content, FunctionDeclaration
-from ._adapter import Key, checked_headers, checked_key, checked_url, current_key, hide
+from ._adapter import Key, check_access, checked_headers, checked_url, current_key, hide
 from ._base import BaseLlm, LlmRequest, LlmResponse
 from ._live import BaseLlmConnection, LiveCapabilities, Realtime
 from ._reading_gemini_live import GeminiLiveReader, GeminiLiveState, closed_error
@@ -89,19 +89,11 @@ class GeminiLive(BaseLlm):
     ) -> None:
         from . import _websocket  # noqa: F401  # so that a missing library is told here, and not by the first run
 
-        if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise ConfigurationError(f"expected the provider's name of a model, found {brief(name)}")
+        check_access(name, api_key, timeout_s, needs_key=base_url == BASE_URL)
         super().__init__(model=name)
-        if not is_seconds(timeout_s, above=0):
-            raise ConfigurationError(f"expected timeout_s to be a number of seconds above 0, found {brief(timeout_s)}")
         if types_in_real_time not in (None, True, False):
             found = brief(types_in_real_time)
             raise ConfigurationError(f"expected types_in_real_time to be True, False or None, found {found}")
-        if api_key is not None and not callable(api_key):
-            checked_key(api_key)
-        if api_key is None and base_url == BASE_URL:
-            msg = "expected api_key, found none; write api_key=..., which may be a function; no variable is read"
-            raise ConfigurationError(msg)
         self._url, self._project = _address_of(checked_url(base_url))
         self._key = api_key
         self._headers = checked_headers(headers)

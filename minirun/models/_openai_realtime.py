@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 import trio
 
-from .._json import brief, dumps, is_seconds
+from .._json import brief, dumps
 from ..errors import ConfigurationError, ModelConnectionError, ModelError, ModelTimeoutError, NotSupportedError
 from ..types import Content, FunctionDeclaration
-from ._adapter import Key, checked_headers, checked_key, checked_url, current_key, hide
+from ._adapter import Key, check_access, checked_headers, checked_url, current_key, hide
 from ._base import BaseLlm, LlmRequest, LlmResponse
 from ._live import BaseLlmConnection, LiveCapabilities, LiveConnectConfig, Realtime
 from ._reading import object_in, object_of
@@ -85,16 +85,8 @@ class OpenAIRealtime(BaseLlm):
     ) -> None:
         from ._websocket import connected  # a missing library is told here, and not by the first run
 
-        if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise ConfigurationError(f"expected the provider's name of a model, found {brief(name)}")
+        check_access(name, api_key, timeout_s, needs_key=base_url == BASE_URL)
         super().__init__(model=name)
-        if not is_seconds(timeout_s, above=0):
-            raise ConfigurationError(f"expected timeout_s to be a number of seconds above 0, found {brief(timeout_s)}")
-        if api_key is not None and not callable(api_key):
-            checked_key(api_key)
-        if api_key is None and base_url == BASE_URL:
-            msg = "expected api_key, found none; write api_key=..., which may be a function; no variable is read"
-            raise ConfigurationError(msg)
         heard_by = {"model": TRANSCRIPTION_MODEL} if transcription is None else _checked("transcription", transcription)
         turns = None if turn_detection is None else _checked("turn_detection", turn_detection)
         self._api = RealtimeApi(ignore, heard_by, turns)

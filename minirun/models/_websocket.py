@@ -169,11 +169,7 @@ class WebSocket:
         self._is_closed = True
         try:
             with trio.move_on_after(CLOSE_S, shield=True):
-                async with self._line:
-                    if not self._is_cut:
-                        if self._protocol.state is State.OPEN:
-                            self._protocol.send_close(code, reason)
-                        await self._flush()
+                await self._send_close(code, reason)
             with trio.move_on_after(CLOSE_S):  # so that what was sent last is not lost by a reset
                 async with self._reading:
                     while self._protocol.state is State.CLOSING and await self._stream.receive_some(READ_BYTES):
@@ -183,6 +179,14 @@ class WebSocket:
         finally:
             self._answering.cancel()
             await trio.aclose_forcefully(self._stream)
+
+    async def _send_close(self, code: int, reason: str) -> None:
+        async with self._line:
+            if self._is_cut:
+                return
+            if self._protocol.state is State.OPEN:
+                self._protocol.send_close(code, reason)
+            await self._flush()
 
     async def answer(self) -> None:
         """Send pongs, pings and the answer to a close, as they come to be sent, until the connection is closed."""

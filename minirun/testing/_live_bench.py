@@ -9,7 +9,6 @@ from typing import Any
 
 import trio
 
-from .._json import brief
 from ..errors import ModelError
 from ..models import (
     BaseLlm,
@@ -27,6 +26,7 @@ from ..types import (
     GenerateContentConfig,
     Part,
 )
+from ._llm_contract import next_response
 
 __all__ = [
     "HISTORY", "MANUAL", "TOOL", "Line", "LiveBench", "is_piece", "opened", "refused", "results", "says", "sound",
@@ -87,7 +87,7 @@ class Line:
         """Receive until the connection ends, each step in a cancel scope of its own, as a run may have it."""
         try:
             async with aclosing(self.connection.receive()) as responses:
-                while (response := await _step(responses)) is not None:
+                while (response := await next_response(responses, "`receive`")) is not None:
                     self.responses.append(response)
                     self._wake_up()
         except ModelError as error:
@@ -136,20 +136,6 @@ class Line:
     def calls(self) -> list[FunctionCall]:
         """The calls so far."""
         return [call for response in self.responses if response.content for call in response.content.calls]
-
-
-async def _step(responses: Any) -> LlmResponse | None:
-    try:
-        with trio.CancelScope():
-            response = await anext(responses, None)
-    except RuntimeError as error:
-        if "ancel scope" not in str(error):
-            raise
-        msg = "expected no `yield` inside a cancel scope or a nursery that `receive` has opened, found one"
-        raise AssertionError(msg) from error
-    if not isinstance(response, LlmResponse | None):
-        raise AssertionError(f"expected LlmResponse, found {brief(response)}")
-    return response
 
 
 def spoken(response: LlmResponse) -> str:

@@ -25,7 +25,7 @@ from ..models import BaseLlm, LlmRequest, LlmResponse
 from ..types import Content, FunctionDeclaration, GenerateContentConfig, Part
 from ._contract import CHECK_S_MAX, expect
 
-__all__ = ["check_llm", "llm_checks"]
+__all__ = ["check_llm", "llm_checks", "next_response"]
 
 MakeModel: TypeAlias = Callable[[], BaseLlm | AbstractAsyncContextManager[BaseLlm]]
 Body: TypeAlias = Callable[[BaseLlm], Awaitable[None]]
@@ -103,20 +103,21 @@ async def answers(model: BaseLlm, stream: bool) -> list[LlmResponse]:
     found: list[LlmResponse] = []
     async with aclosing(model.generate_content_async(question(), stream)) as responses:
         while True:
-            response = await _step(responses)
+            response = await next_response(responses)
             if response is None:
                 return found
             found.append(response)
 
 
-async def _step(responses: Any) -> LlmResponse | None:
+async def next_response(responses: Any, whose: str = "the generator") -> LlmResponse | None:
+    """Take the next one in a cancel scope; None at the end. *whose* is what errors call the generator."""
     try:
         with trio.CancelScope():
             response = await anext(responses, None)
     except RuntimeError as error:
         if "ancel scope" not in str(error):
             raise
-        msg = "expected no `yield` inside a cancel scope or a nursery that the generator has opened, found one"
+        msg = f"expected no `yield` inside a cancel scope or a nursery that {whose} has opened, found one"
         raise AssertionError(msg) from error
     if not isinstance(response, LlmResponse | None):
         raise AssertionError(f"expected LlmResponse, found {brief(response)}")
@@ -192,7 +193,7 @@ async def _it_may_be_closed_early(model: BaseLlm) -> None:
     """Closing the generator after its first response returns, and the next question is answered."""
     for _ in range(3):
         async with aclosing(model.generate_content_async(question(), True)) as responses:
-            await _step(responses)
+            await next_response(responses)
     expect("how many responses the next question has", len(await answers(model, False)), 1)
 
 
@@ -230,11 +231,11 @@ async def _it_may_be_closed_and_used_again(model: BaseLlm) -> None:
     await model.aclose()
     expect("how many responses the next question has", len(await answers(model, False)), 1)
     async with aclosing(model.generate_content_async(question(), True)) as responses:
-        await _step(responses)
+        await next_response(responses)
         await model.aclose()
         await model.aclose()
         last = None
-        while (response := await _step(responses)) is not None:
+        while (response := await next_response(responses)) is not None:
             last = response
         expect("whether a question that was going on ends well", last is None or not last.partial, True)
 
