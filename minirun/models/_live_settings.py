@@ -108,8 +108,8 @@ class LiveSettings(Record):
         history_config: How the server takes the history at the beginning.
         max_turns: How many turns of the model the run may have; 0 or less: no limit.
         idle_s: After how many seconds without a word of anybody the run ends; None: never.
-        audio_lag_s_max: How many seconds of sound are read ahead of a slow caller; then the server is held back. Sound of
-            an answer that is interrupted meanwhile is dropped.
+        audio_lag_s_max: How many seconds of sound are read ahead of a slow caller; then the server is held back. Sound
+            of an answer that is interrupted meanwhile is dropped.
         resume_audio_s_max: How many seconds of the user's sound are kept while the connection is made anew; the oldest
             goes first.
         refresh_instruction: Give the model its instruction again, when state that it refers to has changed.
