@@ -231,7 +231,7 @@ class EventActions(Memoized):
 
     To add an action: a field here; one in `ActionsDraft` (`flows/_actions.py`) if programs may set it by `ctx.actions`,
     with its rule over a turn; in `is_only_state` if it names anything; in `credentials/_secrets.py` if it may hold
-    text. tests/test_actions.py fails for one that is forgotten.
+    text. tests/agents/test_actions.py fails for one that is forgotten.
     """
 
     state_delta: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)

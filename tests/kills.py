@@ -55,7 +55,7 @@ from minirun.sessions._live import LiveSession
 from minirun.sessions._sqlite import _leases
 from minirun.testing import ScriptedLlm, call
 
-from .test_layers import LATER
+from .project.test_layers import LATER
 
 __all__ = ["BROKEN", "OftenCheckpointed", "Teller", "main", "planned"]
 

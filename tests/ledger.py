@@ -27,7 +27,7 @@ from minirun.sessions._fold import fold
 from minirun.sessions._state import Scope, Values, scope_of
 
 from .kills import planned
-from .test_session_properties import check_file, only
+from .sessions.test_session_properties import check_file, only
 
 __all__ = ["Forker", "Ledger", "forker"]
 

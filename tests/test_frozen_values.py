@@ -34,7 +34,7 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import exit_loop
 from minirun.types import GenerateContentConfig
 
-from .test_public_lists import LISTS
+from .project.test_public_lists import LISTS
 
 T = TypeVar("T")
 

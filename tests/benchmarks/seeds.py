@@ -45,7 +45,7 @@ from minirun.sessions import BaseSessionService
 from minirun.simulation import RecordingVFS, SeededChoices, World, _checks, simulate, why_unavailable
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.simulation._sqlite_store import new_file
-from tests.test_simulation import PEOPLE, Bank, money, tools
+from tests.simulation.test_simulation import PEOPLE, Bank, money, tools
 
 from .details import CHANNELS, INLINE, stored
 from .floors import FloorFile, FloorMemory, floor_dumps, floor_run

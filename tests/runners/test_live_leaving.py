@@ -1,0 +1,77 @@
+"""Leaving a live run ends all that it has begun, whatever it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from minirun.models import BaseLlm, BaseLlmConnection, LlmRequest, LlmResponse
+from minirun.types import Blob, Content, Part
+
+from ..live_client import new_runner
+
+SECOND = Part(inline_data=Blob(data=b"\1\0" * 24_000, mime_type="audio/pcm;rate=24000"))
+
+
+class Endless(BaseLlm):
+    """A model that does not stop to talk, and notes what is over."""
+
+    name = "endless"
+
+    def __init__(self) -> None:
+        self.over: list[str] = []
+        self.said = 0
+
+    @asynccontextmanager
+    async def connect(self, request: LlmRequest) -> AsyncGenerator[EndlessConnection, None]:
+        try:
+            yield EndlessConnection(self)
+        finally:
+            self.over.append("connection")
+
+    def generate_content_async(self, request: LlmRequest, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:
+        raise NotImplementedError
+
+
+class EndlessConnection(BaseLlmConnection):
+    """Its connection."""
+
+    def __init__(self, model: Endless) -> None:
+        self.model = model
+
+    async def send_history(self, contents: Any, *, answer: bool) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def send_content(self, content: Content, *, turn_complete: bool = True, id: str | None = None) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def send_realtime(self, data: Any) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive(self) -> AsyncGenerator[LlmResponse, None]:
+        try:
+            while True:
+                await trio.lowlevel.checkpoint()
+                self.model.said += 1
+                yield LlmResponse(content=Content(role="model", parts=[SECOND]), partial=True)
+        finally:
+            self.model.over.append("receive")
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_caller_that_does_not_read_holds_the_server_back_and_may_leave(autojump_clock: MockClock) -> None:
+    """A few pieces wait in memory; `receive` is closed then and there, not by the garbage collector."""
+    model = Endless()
+    async with new_runner(model) as runner, runner.run_live(user_id="u", session_id="s") as live:
+        async for event in live:
+            if event.audio:
+                await trio.sleep(100)
+                assert model.said < 30
+                break
+    assert sorted(model.over) == ["connection", "receive"]

@@ -1,0 +1,81 @@
+"""What was played of answers that the server was done with long before: OpenAI makes them faster than they play."""
+
+from __future__ import annotations
+
+import trio
+from trio.testing import MockClock
+
+from minirun.events import Event
+from minirun.testing import ScriptedLive, ScriptedLlm, hear
+
+from ..live_client import conversing, is_over, lines, new_runner, sent_of, stored
+
+VOICE, SILENCE = b"\1\0" * 2_400, b"\0\0" * 14_400  # 0.1 and 0.6 s
+
+
+def cuts(events: list[Event]) -> list[tuple[int, object]]:
+    """What is told of answers that were stored before: of which event, and what."""
+    return [
+        (event.live["cut_seq"], event.custom_metadata) for event in events if event.live and "cut_seq" in event.live
+    ]
+
+
+def a_counter() -> ScriptedLive:
+    """A model whose first answer is four seconds long."""
+    script = ["one two three four", [hear("stop"), "Fine."]]
+    return ScriptedLive(script, dialect="openai", word_ms=1_000, text=ScriptedLlm(["Two."]))
+
+
+async def test_an_answer_that_is_over_may_still_be_interrupted(autojump_clock: MockClock) -> None:
+    """An event of its own says what was heard of it, by the clock here; the server is told, and prompts show that."""
+    model = a_counter()
+    async with new_runner(model) as runner:
+        async with conversing(runner) as client:
+            await client.ask("count")
+            await trio.sleep(2.3)
+            await client.live.send_audio(VOICE)
+            notice = await client.until(lambda event: event.partial and event.interrupted)
+            assert notice.live == {"item_id": "answer-1"}
+            await client.live.send_audio(SILENCE)
+            await client.until(lambda event: event.text == "Fine." and is_over(event))
+        events = await stored(runner)
+        [answer] = [event for event in events if event.text == "one two three four"]
+        assert cuts(events) == [(answer.seq, {"heard": "one two", "unheard": "three four"})]
+        [truncation] = sent_of(model, "truncate")
+        assert truncation.item_id == "answer-1"
+        assert 2_300 <= (truncation.played_ms or 0) < 2_500
+        await runner.run_debug("what did you say?", user_id="u", session_id="s", quiet=True)
+    assert isinstance(model._text, ScriptedLlm)
+    shown = [content.text for content in model._text.requests[0].contents]
+    assert shown == ["count", "one two", "stop", "Fine.", "what did you say?"]
+
+
+async def test_an_answer_that_was_played_to_its_end_is_not_cut(autojump_clock: MockClock) -> None:
+    """Who speaks when it has been played interrupts nothing."""
+    model = a_counter()
+    async with new_runner(model) as runner:
+        async with conversing(runner) as client:
+            await client.ask("count")
+            await trio.sleep(4)
+            await client.live.send_audio(VOICE)
+            await client.live.send_audio(SILENCE)
+            await client.until(lambda event: event.text == "Fine." and is_over(event))
+        events = await stored(runner)
+    assert lines(events) == ["user: count", "root: one two three four", "user: stop", "root: Fine."]
+    assert not any(event.interrupted for event in client.events)
+    assert not sent_of(model, "truncate")
+
+
+async def test_who_hangs_up_says_what_was_played(autojump_clock: MockClock) -> None:
+    """What the client says before it leaves counts; if it says nothing, the sound may go on without the run."""
+    for played_ms, expected in ((1_000, [{"heard": "one", "unheard": "two three four"}]), (4_000, []), (None, [])):
+        async with new_runner(a_counter()) as runner:
+            async with runner.run_live(user_id="u", session_id="s") as live:
+                await live.send_text("count")
+                async for event in live:
+                    if event.turn_complete and event.live:
+                        if played_ms is not None:
+                            await live.played(event.live["item_id"], played_ms)
+                        break
+            told = [told for _, told in cuts(await stored(runner))]
+        assert told == expected

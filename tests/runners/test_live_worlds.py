@@ -1,0 +1,53 @@
+"""Live conversations in simulated worlds: what happens in them, that nothing is found, and that a seed is one world."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from minirun.simulation import SeededChoices, simulate, why_unavailable
+from minirun.simulation._explore import explore
+
+from ..live_worlds import LIVE
+
+pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
+
+REACHED = {
+    *("call completed", "call cancelled", "call cut off: interrupted", "crash", "power cut", "disk fault"),
+    *("lease taken over", "tool: raises after its work"),
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Tools that fail as planned are not worth a line each."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seeds", [pytest.param(20, id="some"), pytest.param(2_000, id="many", marks=pytest.mark.slow)])
+def test_no_call_is_lost_whatever_happens(seeds: int) -> None:
+    """
+    In so many seeds of each world nothing is found: the laws hold of each call, the calls of tools that a dead process
+    has left are answered when the next one begins, and what was cut off is listed as interrupted.
+    """
+    found: Counter[str] = Counter()
+    for name, (scenario, options) in LIVE.items():
+        for seed in range(seeds):
+            outcome = simulate(scenario, SeededChoices(seed), **options, deep=True)
+            assert outcome.failure is None, f"{name}, seed {seed}: {outcome.failure!r}"
+            found += outcome.coverage
+    print(f"{seeds * len(LIVE)} runs: {dict(sorted(found.items()))}")
+    assert set(found) >= REACHED, REACHED - set(found)
+
+
+@pytest.mark.parametrize("name", list(LIVE))
+def test_calls_follow_from_the_seed(name: str) -> None:
+    """The same seed twice is the same world, byte for byte."""
+    scenario, options = LIVE[name]
+    outcomes = [explored.outcome for explored in explore(scenario, range(70, 73), dict(options))]
+    assert [outcome.failure for outcome in outcomes] == [None] * 3

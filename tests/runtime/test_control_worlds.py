@@ -1,0 +1,30 @@
+"""Confirmations that are edited, and answers that are refused, in simulated worlds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from minirun.simulation import SeededChoices, simulate, why_unavailable
+
+from ..control_worlds import CONTROL
+
+pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
+
+REACHED = {
+    *("allowed", "crash", "edited", "edited wrongly", "refused"),
+    *("the run failed: OutputSchemaError", "an answer that came too late was refused"),
+}
+
+
+@pytest.mark.parametrize("seeds", [pytest.param(12, id="some"), pytest.param(400, id="many", marks=pytest.mark.slow)])
+def test_control_is_kept_whatever_happens(seeds: int) -> None:
+    """In so many seeds of each world nothing is found, though all of it happens."""
+    found: Counter[str] = Counter()
+    for name, (scenario, options) in CONTROL.items():
+        for seed in range(seeds):
+            outcome = simulate(scenario, SeededChoices(seed), **options)
+            assert outcome.failure is None, f"{name}, seed {seed}: {outcome.failure!r}"
+            found += outcome.coverage
+    assert set(found) >= REACHED, REACHED - set(found)

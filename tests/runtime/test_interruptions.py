@@ -1,0 +1,215 @@
+"""
+P1, P2 and P5, by enumeration: whatever interrupts a run, and wherever, what the promises say holds.
+
+Each scenario runs on each service, and is interrupted at every step that trio takes in it, after every event, and by
+a failure of every commit.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+import pytest
+import trio
+
+from minirun import Runner
+from minirun.errors import StorageError
+
+from ..interruptions import (
+    AGENTS,
+    KINDS,
+    PLACE,
+    Diary,
+    Store,
+    cancel_at_every_step,
+    check_aftermath,
+    check_new_turn,
+    check_reopened,
+    enumerate_steps,
+    failing_commit,
+    failing_operation,
+    interrupted_run,
+    open_calls,
+    read_run,
+)
+
+scenarios = pytest.mark.parametrize("agent", AGENTS)
+services = pytest.mark.parametrize("kind", KINDS)
+
+
+# A server answers half a second later where a file answers at once: most of it is done by the larger form of the tests.
+AT_ANY_STEP = [
+    pytest.param(agent, kind, marks=[pytest.mark.slow] if kind == "postgres" and agent != "one agent" else [])
+    for agent in AGENTS
+    for kind in KINDS
+]
+
+
+@pytest.mark.parametrize(("agent", "kind"), AT_ANY_STEP)
+def test_a_run_that_is_cancelled_at_any_step_keeps_its_promises(agent: str, kind: str, tmp_path: Path) -> None:
+    """After a cancellation at any step, what returned is stored, what raised is not, and a new turn works."""
+    interrupted, uninterrupted = cancel_at_every_step(Store(kind, tmp_path), agent)
+    print(f"{agent} on {kind}: {interrupted} interruption points, {uninterrupted} steps uninterrupted")
+    assert interrupted >= uninterrupted
+
+
+def test_the_same_holds_under_trios_ordinary_scheduling(tmp_path: Path) -> None:
+    """Importing pytest_trio makes trio's order of tasks reproducible; a process without it keeps the promises too."""
+    program = [sys.executable, "-m", "tests.interruptions", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    assert done.stdout.count("interruption points") == len(AGENTS)
+
+
+@scenarios
+@services
+def test_nobody_goes_on_while_the_caller_holds_an_event(agent: str, kind: str, tmp_path: Path) -> None:
+    """While the caller holds an event, no emitter of the run has gone on."""
+    store, diary = Store(kind, tmp_path).fresh(), Diary()
+
+    async def main() -> None:
+        async with store.opened() as service:
+            runner = Runner(agent=AGENTS[agent](diary), app_name="app", session_service=service)
+            async with runner.run_async(**PLACE, new_message="go") as run:
+                await read_run(run, diary, check_held=True)
+            await check_aftermath(service, diary)
+
+    trio.run(main)
+
+
+@scenarios
+@services
+@pytest.mark.parametrize("how", ["break", "raise"])
+def test_a_caller_may_leave_after_any_event(agent: str, kind: str, how: str, tmp_path: Path) -> None:
+    """Leaving after the n-th event, by `break` or with an exception, keeps the promises and the exception's type."""
+    stores = Store(kind, tmp_path)
+
+    async def main(store: Store, diary: Diary, events: int) -> bool:
+        async with store.opened() as service:
+            runner = Runner(agent=AGENTS[agent](diary), app_name="app", session_service=service)
+            tasks_before = trio.lowlevel.current_statistics().tasks_living
+            left = events == 0
+            with pytest.raises(KeyError) if how == "raise" else nullcontext():
+                async with runner.run_async(**PLACE, new_message="go") as run:
+                    while not left and (event := await anext(run, None)) is not None:
+                        diary.seen.append(event)
+                        left = len(diary.seen) == events
+                    if how == "raise":
+                        raise KeyError(events)
+            assert trio.lowlevel.current_statistics().tasks_living == tasks_before
+            await check_aftermath(service, diary)
+            return left
+
+    events = 0
+    left = True
+    while left:
+        store, diary = stores.fresh(), Diary()
+        left = trio.run(main, store, diary, events)
+        trio.run(check_reopened, store)
+        events += 1
+    assert events > 3
+
+
+@scenarios
+@services
+@pytest.mark.parametrize("mode", ["refused", "lost", "stored"])
+def test_a_store_that_fails_at_any_commit_fails_the_run(agent: str, kind: str, mode: str, tmp_path: Path) -> None:
+    """The n-th commit fails: the run raises that error with its own type, and the session is usable again."""
+    stores = Store(kind, tmp_path)
+
+    async def main(store: Store, diary: Diary, number: int) -> int:
+        counters: list[list[int]] = []
+        async with store.opened(lambda service: counters.append(failing_commit(service, number, mode))) as service:
+            runner = Runner(agent=AGENTS[agent](diary), app_name="app", session_service=service)
+            try:
+                async with runner.run_async(**PLACE, new_message="go") as run:
+                    await read_run(run, diary)
+            except StorageError:
+                pass
+            else:
+                # a tool's failed emit is told to the model, and the run goes on
+                assert counters[0][0] < number or (agent == "tool turn" and mode == "refused")
+            commits = counters[0][0]
+            counters[0][0] = 1_000_000  # from here on the store works
+            await check_aftermath(service, diary)
+            return commits
+
+    number = 1
+    while True:
+        store, diary = stores.fresh(), Diary()
+        commits = trio.run(main, store, diary, number)
+        trio.run(check_reopened, store)
+        if commits < number:
+            break
+        number += 1
+    assert number > 3
+
+
+@scenarios
+@services
+def test_a_store_that_fails_at_any_operation_leaves_a_usable_session(agent: str, kind: str, tmp_path: Path) -> None:
+    """Opening, storing or finishing fails: only a failing commit or opening is raised, and the next turn works."""
+    stores = Store(kind, tmp_path)
+
+    async def main(store: Store, diary: Diary, number: int) -> int:
+        counters: list[list[int]] = []
+        async with store.opened(lambda service: counters.append(failing_operation(service, number))) as service:
+            runner = Runner(agent=AGENTS[agent](diary), app_name="app", session_service=service)
+            tasks_before = trio.lowlevel.current_statistics().tasks_living
+            with suppress(StorageError):
+                async with runner.run_async(**PLACE, new_message="go") as run:
+                    await read_run(run, diary)
+            assert trio.lowlevel.current_statistics().tasks_living == tasks_before
+            operations = counters[0][0]
+            counters[0][0] = 1_000_000
+            await check_aftermath(service, diary)
+            return operations
+
+    number = 1
+    while trio.run(main, store := stores.fresh(), Diary(), number) >= number:
+        trio.run(check_reopened, store)
+        number += 1
+    assert number > 5
+
+
+@services
+def test_the_recovery_of_the_next_run_may_be_interrupted_at_any_step(kind: str, tmp_path: Path) -> None:
+    """A run died with open calls; the next is cancelled at each step of its recovery, and the one after it works."""
+    stores = Store(kind, tmp_path)
+
+    async def die(store: Store) -> None:
+        """The store fails for good after the calls are stored: they stay open, as after the death of a process."""
+        async with store.opened(lambda service: failing_commit(service, 3, "refused", for_good=True)) as service:
+            runner = Runner(agent=AGENTS["tool turn"](Diary()), app_name="app", session_service=service)
+            with pytest.raises(StorageError):
+                async with runner.run_async(**PLACE, new_message="go") as run:
+                    await run.wait()
+            events = await service.read_events(app_name="app", **PLACE)
+            assert len(open_calls(events)) == 3
+
+    def attempt(step: int) -> int:
+        store, diary = stores.fresh(), Diary()
+        trio.run(die, store)
+        steps = trio.run(interrupted_run, store, "one agent", diary, step)
+        trio.run(_check_recovered, store)
+        store.remove()
+        return steps
+
+    interrupted, uninterrupted = enumerate_steps(attempt)
+    print(f"recovery on {kind}: {interrupted} interruption points, {uninterrupted} steps uninterrupted")
+    assert interrupted >= uninterrupted
+
+
+async def _check_recovered(store: Store) -> None:
+    async with store.opened() as service:
+        await check_new_turn(service)
+        events = await service.read_events(app_name="app", **PLACE)
+        assert [event.seq for event in events] == list(range(len(events)))
+        kinds = [
+            response.response["error"]["type"] for event in events for response in event.get_function_responses()
+        ]
+        assert kinds == ["outcome_unknown"] * 3

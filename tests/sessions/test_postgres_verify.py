@@ -1,0 +1,212 @@
+"""
+`verify` of a database finds what is wrong with its artifacts and its memories, and says where.
+
+What it finds of sessions, state and invocations is in test_cli_database.py.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, settings
+
+from minirun.artifacts import ArtifactKey
+from minirun.memory import DatabaseMemoryService
+from minirun.sessions import DatabaseSessionService
+from minirun.sessions._postgres import _verify_artifacts, _verify_memories
+from minirun.sessions._postgres._verify import verify_database
+
+from ..artifacts.test_artifacts_postgres import LARGE, SESSION, USERS, Worker, save, save_bytes
+from ..cli.test_cli import minirun
+from ..memory.test_memory_search import ACTS, USER, Act, do
+from ..postgres import new_database
+from ..postgres_sessions import sql
+
+LONG = "x" * 3000
+
+
+@cache
+def original() -> str:
+    """A database with small and large artifacts, staged, restored and deleted ones, and memories."""
+
+    async def make() -> None:
+        worker = Worker(new)
+        artifacts, memories = worker.artifacts, DatabaseMemoryService(worker.sessions)
+        await worker.sessions.create_session(**SESSION)
+        await save(artifacts, "small", staged=True)
+        await worker.append(a_txt=0)
+        await save_bytes(artifacts, bytes(LARGE))
+        await artifacts._restore(ArtifactKey("app", "u", "s", "a.txt"), None)
+        await save(artifacts, "", key=USERS)
+        await save(artifacts, "of a long name", key=ArtifactKey("app", "u", "other", LONG))
+        await save(artifacts, "staged", staged=True)
+        await worker.sessions.fork_session(app_name="app", user_id="u", session_id="s", new_session_id="fork")
+        await memories.add_memory(**USER, memories=["green tea", "black tea, black", f"{LONG} 今天天气", "…"])
+        [gone] = await memories.add_memory(**USER, memories=["coffee"])
+        await memories.delete_memory(**USER, memory_id=gone)
+        await memories.add_memory(app_name="b", user_id="v", memories=["milk"])
+        await worker.sessions.aclose()
+
+    new = new_database()
+    trio.run(make)
+    return new
+
+
+TABLES = (
+    "artifacts", "artifact_versions", "contents", "chunks", "memory_users", "memory_entries", "memory_postings",
+    "memory_deleted",
+)  # fmt: skip
+
+
+@cache
+def copied() -> str:
+    """The same, with a copy of its tables beside them."""
+    copies = [f"CREATE TABLE kept.{table} AS SELECT * FROM minirun.{table}" for table in TABLES]
+    sql(original(), "CREATE SCHEMA kept", *copies)
+    return original()
+
+
+def damaged(*statements: str) -> str:
+    """That database with this done to it, and nothing that was done before."""
+    restored = (
+        f"DELETE FROM minirun.{table}; INSERT INTO minirun.{table} OVERRIDING SYSTEM VALUE SELECT * FROM kept.{table}"
+        for table in TABLES
+    )
+    sql(copied(), "; ".join((*restored, *statements)))
+    return copied()
+
+
+def damages_of(url: str) -> list[str]:
+    """What is found there."""
+
+    async def verify() -> list[str]:
+        async with DatabaseSessionService(url) as service:
+            return [str(each) for each in await verify_database(service)]
+
+    return trio.run(verify)
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 500])
+def test_a_sound_database_has_no_damage(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the pages are in which it is read."""
+    for module in (_verify_artifacts, _verify_memories):
+        monkeypatch.setattr(module, "PAGE", page)
+    monkeypatch.setattr(_verify_artifacts, "CONTENTS_PAGE", page)
+    monkeypatch.setattr(_verify_artifacts, "CHUNKS_PAGE", page)
+    assert damages_of(damaged()) == []
+
+
+DAMAGES = {
+    "a bit of a small content": (
+        "UPDATE minirun.chunks SET data = 'smell' WHERE data = 'small'",
+        "content 1 of artifacts: expected 5 bytes with the sha256",
+    ),
+    "a bit of a large content": (
+        "UPDATE minirun.chunks SET data = set_byte(data, 7, 7) WHERE number = 2",
+        f"content 2 of artifacts: expected {LARGE} bytes with the sha256",
+    ),
+    "the end of a large content": ("DELETE FROM minirun.chunks WHERE number = 3", "others"),
+    "the middle of a large content": ("DELETE FROM minirun.chunks WHERE number = 1", "expected chunk 1, found 2"),
+    "all chunks": ("DELETE FROM minirun.chunks", "found 0 others"),
+    "a chunk of another number": ("UPDATE minirun.chunks SET number = 1 WHERE data = 'small'", "found 0 others"),
+    "a size": ("UPDATE minirun.contents SET size = 6 WHERE size = 5", "expected a content of 5 bytes, found one of 6"),
+    "a content": ("DELETE FROM minirun.contents", "found none"),
+    "a hash": (
+        "UPDATE minirun.artifact_versions SET sha256 = repeat('0', 64) WHERE seq = 1",
+        "artifact 'a.txt' of session 's': version 0: expected a content of 5 bytes, found none",
+    ),
+    "a number": ("UPDATE minirun.artifacts SET next_version = 2", "version 2: expected one below the next, which is 2"),
+    "a number below 0": ("UPDATE minirun.artifact_versions SET version = -1 WHERE version = 1", "version -1"),
+    "what is said of a version": ("UPDATE minirun.artifact_versions SET about = '[]'", "expected what it is, found"),
+    "text that is no JSON": ("UPDATE minirun.artifact_versions SET about = '{'", "what is said of it cannot be read"),
+    "an event that is not there": ("UPDATE minirun.artifact_versions SET seq = 7 WHERE seq = 1", "event 7, which"),
+    "an event of a staged version": (
+        "UPDATE minirun.artifact_versions SET seq = 1 WHERE stager IS NOT NULL",
+        "is said to be made visible by event 1, and cannot be",
+    ),
+    "an event of a user's version": (
+        "UPDATE minirun.artifact_versions v SET seq = 1 FROM minirun.artifacts a"
+        " WHERE a.id = v.artifact AND a.session_id = ''",
+        "artifact 'user:a' of a user: version 0 is said to be made visible",
+    ),
+    "an event of no session": (
+        "UPDATE minirun.artifact_versions v SET seq = 1 FROM minirun.artifacts a"
+        " WHERE a.id = v.artifact AND a.session_id = 'other'",
+        "was made visible by event 1, which there is not",
+    ),
+    "an artifact": ("DELETE FROM minirun.artifacts", "which there is not"),
+    "a name": ("UPDATE minirun.artifacts SET filename = 'a.txt'", "cannot be read"),
+    "a long name": ("UPDATE minirun.artifacts SET name = name || 'x'", "cannot be read"),
+    "the words of a memory": (
+        "UPDATE minirun.memory_entries SET terms = replace(terms, 'green', 'grey')",
+        "the words it is looked up by are not those of its text",
+    ),
+    "fewer words": ("UPDATE minirun.memory_entries SET terms = ''", "expected 2 terms, found 0"),
+    "what a memory says": ("UPDATE minirun.memory_entries SET data = '{}'", "it cannot be read"),
+    "the author of a memory": (
+        """UPDATE minirun.memory_entries SET data = '{"author":1,' || substr(data, 2)""",
+        "its author or its metadata is none",
+    ),
+    "the time of a memory": ("UPDATE minirun.memory_entries SET timestamp = timestamp + 1", "that of another one"),
+    "the session of a memory": ("UPDATE minirun.memory_entries SET session = 'z'", "its row is that of another one"),
+    "totals": (
+        "UPDATE minirun.memory_users SET count = count + 1 WHERE app_name = 'b'",
+        "memories of user 'v' of app 'b': expected 1 with 1 terms, the newest 1 or later, found [1, 2, 1]",
+    ),
+    "the newest place": ("UPDATE minirun.memory_users SET newest = 0", "the newest 1 or later, found [0, 1, 1]"),
+    "a row of the index": ("DELETE FROM minirun.memory_postings WHERE part = '=green'", "the index has other words"),
+    "another row in the index": (
+        "INSERT INTO minirun.memory_postings SELECT id, 'x', 99 FROM minirun.memory_users WHERE app_name = 'b'",
+        "memory number 99 of memories of user 'v' of app 'b': the index has other words",
+    ),
+    "a memory that was deleted": (
+        "INSERT INTO minirun.memory_entries SELECT of, 99, id, NULL, 0, 0, '', '{}',"
+        " '{\"id\":' || to_json(substr(id, 2)) || ',\"timestamp\":0,\"content\":{}}' FROM minirun.memory_deleted",
+        "it is there, and it was deleted",
+    ),
+    "a user": ("DELETE FROM minirun.memory_users WHERE app_name = 'b'", "which there is not"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_every_damage_is_found_and_placed(damage: str) -> None:
+    """What was changed by somebody else is told."""
+    statement, told = DAMAGES[damage]
+    found = damages_of(damaged(statement))
+    assert any(told in each for each in found), found
+
+
+def test_the_command_tells_of_them(tmp_path: Path) -> None:
+    """`minirun sessions verify` names the artifact whose content is another one, and exits with 1."""
+    sound = minirun(tmp_path, "sessions", "verify", "--db", damaged())
+    assert (sound.returncode, sound.stdout.endswith(": sound\n")) == (0, True), sound.stderr
+    url = damaged(*(DAMAGES[name][0] for name in ("a bit of a small content", "a row of the index")))
+    told = minirun(tmp_path, "sessions", "verify", "--db", url)
+    assert told.returncode == 1
+    assert "content 1 of artifacts" in told.stdout
+    assert "the index has other words" in told.stdout
+    assert "restore a backup" in told.stderr
+
+
+@settings(max_examples=20)
+@given(acts=ACTS)
+def test_memories_that_were_written_are_sound(acts: list[Act]) -> None:
+    """Whatever was added and deleted, in whatever words."""
+
+    async def write() -> None:
+        async with DatabaseMemoryService(url) as service:
+            for act in acts:
+                await do(service, act)
+
+    url = memory_database()
+    trio.run(write)
+    assert damages_of(url) == []
+
+
+@cache
+def memory_database() -> str:
+    """One database for all examples, which add to it."""
+    return new_database()
