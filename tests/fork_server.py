@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 __all__ = ["BARE", "MINIRUN", "Process", "run", "start"]
 
@@ -300,6 +300,20 @@ def become(request: dict[str, Any]) -> None:
         runpy.run_path(kind, run_name="__main__")
 
 
+def end(status: int) -> NoReturn:
+    """
+    End as an interpreter does, but without taking apart what is imported, which would take longer than most commands.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # what waits for threads
+    atexit._run_exitfuncs()
+    gc.collect()  # what was forgotten says so now
+    try:
+        sys.stdout.flush()
+    except OSError:
+        status = 120  # as an interpreter has it
+    os._exit(status)
+
+
 if __name__ == "__main__":
     del sys.path[0]  # a fresh process does not find this folder
     for module in sys.argv[2:]:
@@ -307,4 +321,12 @@ if __name__ == "__main__":
             import_module(module)
         except ImportError:
             pass  # an extra that is not installed: whoever needs it will say so
-    become(serve(socket.socket(fileno=int(sys.argv[1]))))
+    own_request = serve(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        become(own_request)
+    except SystemExit as leaving:
+        if not isinstance(leaving.code, int | None):
+            raise
+        end(leaving.code or 0)
+    else:
+        end(0)

@@ -14,7 +14,7 @@ Each names a module and a function of it (or a class, or what is assigned to a n
 place of which; lines that begin with a space stay, and only say where the others stand. So a mutant outlives whatever
 else changes in the file, also where the function stands and how deeply its lines are indented. Applying one is strict:
 the old lines, with those that stay, must stand in that function exactly once; so a mutant either says what it says or
-fails the suite. A hunt runs in a fresh process that imports the copies (see planted.py), because modules that are
+fails the suite. A hunt runs in a process of its own that imports the copies (see planted.py), because modules that are
 imported already would be the true ones.
 """
 
@@ -24,7 +24,6 @@ import ast
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -38,9 +37,20 @@ import attrs
 import minirun
 from minirun.simulation import RecordedChoices, SeededChoices, shrink, simulate
 
+from .fork_server import BARE, run
 from .worlds import KEEPING, WORLDS
 
-__all__ = ["CHOICES_MAX", "FOLDER", "Find", "Mutant", "hunt_in_process", "mutants", "plant", "without_hints"]
+__all__ = [
+    "CHOICES_MAX",
+    "FOLDER",
+    "Find",
+    "Mutant",
+    "hunt_in_process",
+    "mutants",
+    "plant",
+    "without_hints",
+    "world_of",
+]
 
 FOLDER = Path(__file__).parent / "mutants"
 PACKAGE = Path(minirun.__file__).parent
@@ -278,17 +288,12 @@ def hunt_in_process(
     names = list(EVERYWHERE if mutant is None else mutant.worlds)
     begin, first = begin or 0, begin or (0 if mutant is None or whole else mutant.seed)
     hunt = f"hunt({seeds}, {names}, {first}, {begin}, whole={whole})"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"from tests import planted; planted.use({str(folder)!r});from tests.mutating import hunt; {hunt}",
-        ],
+    done = run(
+        ["-c", f"from tests import planted; planted.use({str(folder)!r});from tests.mutating import hunt; {hunt}"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
-        capture_output=True,
-        text=True,
         timeout=HUNT_S_MAX + seeds * SEED_S_MAX,
+        modules=BARE,
     )
     assert done.returncode == 0, f"the hunt for {mutant} has ended badly:\n{done.stdout}{done.stderr}"
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -297,7 +302,8 @@ def hunt_in_process(
     return Find(**told)
 
 
-def _world(name: str) -> Any:
+def world_of(name: str) -> Any:
+    """The scenario of this name, and its options."""
     if name in EVERYWHERE:
         return EVERYWHERE[name]
     module, worlds = ELSEWHERE[name]
@@ -314,7 +320,7 @@ def hunt(seeds: int, names: list[str], first: int, begin: int, *, whole: bool) -
     find = Find()
     for tried, seed in enumerate(dict.fromkeys((first, *range(begin, begin + seeds))), 1):
         name = names[seed % len(names)]
-        scenario, options = _world(name)
+        scenario, options = world_of(name)
         small = simulate(scenario, SeededChoices(seed), **options)
         if small.failure is None:
             continue
