@@ -20,7 +20,7 @@ import pytest
 import minirun
 from minirun.simulation import why_unavailable
 
-from ..benchmarks import contest, details, run, seeds
+from ..benchmarks import contest, databases, details, run, seeds
 from ..benchmarks.chart import chart
 from ..benchmarks.contest import Figure, play
 from ..benchmarks.environments import folder_of
@@ -123,7 +123,7 @@ class Forked:
 @pytest.fixture
 def forked_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
     """Runs the script in this process and its programs in forked ones, and returns what it prints."""
-    for module in (contest, details, seeds):
+    for module in (contest, databases, details, seeds):
         monkeypatch.setattr(module, "subprocess", Forked)
 
     def lines(*options: str) -> list[str]:
@@ -148,6 +148,7 @@ def test_figures_stand_beside_their_floors(
     """All parts but those that only fresh processes can have (imports, and fsyncs, which are traced)."""
     measured = [name for name in run.NAMES if name not in ("import", "models-import", "fsyncs", "seeds")]
     monkeypatch.setattr(run, "NAMES", measured)
+    monkeypatch.setattr(databases, "CROWDS", [(1, 2, 2.0), (2, 2, 2.0)])  # processes, writers of each
     check_lines(
         forked_lines("--quick", "--results", str(tmp_path)),
         [each for each in (*SCENARIOS, *PARTS) if not each.startswith(("import", "models-import", "fsyncs", "seeds"))],
