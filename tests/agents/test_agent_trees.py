@@ -44,6 +44,7 @@ from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
 from minirun.types import FunctionCall
 
+from ..examples import examples
 from ..exhausting import all_outcomes
 from ..helpers import PLACE, Logic, run_to_end, runner_for, stored_events
 from ..laws import check_calls, read_logs
@@ -78,9 +79,9 @@ REACHED_IN_TROUBLE = (
 
 Swarm = tuple[int, Storage, tuple[str, ...], int, tuple[str, ...]]
 SWARMS: dict[str, Swarm] = {
-    "calm": (100, "memory", (), 1, ()),
-    "in trouble": (60, "memory", ("crash", "model", "tools", "users"), 1, ("crash", "user left")),
-    "on disk": (12, "sqlite", ("crash", "storage", "users"), 2, ("crash", "disk fault")),
+    "calm": (20, "memory", (), 1, ()),
+    "in trouble": (15, "memory", ("crash", "model", "tools", "users"), 1, ("crash", "user left")),
+    "on disk": (5, "sqlite", ("crash", "storage", "users"), 2, ("crash", "disk fault")),
     "calm, many": (4_000, "memory", (), 1, REACHED),
     "in trouble, many": (4_000, "memory", ("crash", "model", "tools", "users"), 1, (*REACHED, *REACHED_IN_TROUBLE)),
     "on disk, many": (1_000, "sqlite", ("crash", "storage", "model", "tools", "users"), 2, REACHED_IN_TROUBLE),
@@ -118,7 +119,7 @@ def grown(choices: Choices, faults: tuple[str, ...]) -> tuple[Plan, list[list[Ev
     return found[0], found[1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(choices=worlds(), calm=st.booleans())
 def test_every_prefix_of_a_log_can_be_asked_about(choices: Choices, calm: bool) -> None:
     """
