@@ -45,7 +45,7 @@ from minirun.testing import ScriptedLlm, call
 from minirun.types import FunctionCall
 
 from ..examples import examples
-from ..exhausting import all_outcomes
+from ..exhausting import all_outcomes, outcomes_until
 from ..helpers import PLACE, Logic, run_to_end, runner_for, stored_events
 from ..laws import check_calls, read_logs
 from ..trees import DEEDS, HookError, Plan, grow, trees
@@ -257,7 +257,17 @@ SMALL: dict[str, Small] = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+# The first has twenty times the schedules of the others.
+ALL_OF = [name if number else pytest.param(name, marks=pytest.mark.slow) for number, name in enumerate(SMALL)]
+
+
+def test_what_can_come_of_a_transfer_and_a_crash_does() -> None:
+    """In some schedules: nothing else comes of any of them."""
+    scenario, possible = SMALL["a transfer and a crash"]
+    assert set(outcomes_until(possible, scenario, "memory", told_by="told", only="step ")) == possible
+
+
+@pytest.mark.parametrize("name", ALL_OF)
 def test_a_small_tree_is_exhausted(name: str) -> None:
     """Every schedule there is: none fails, and what can come of them all does."""
     scenario, possible = SMALL[name]

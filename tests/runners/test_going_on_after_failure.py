@@ -61,7 +61,7 @@ from ..runtime.test_resume import PLACE, log_of
 from ..sessions.test_key_value_store import InMemory
 from ..stores import Elsewhere
 from ..workflow.test_workflow_runs import outcomes
-from ..workflows import WORKFLOWS
+from ..workflows import EVERY, WORKFLOWS
 
 
 class Broken(Exception):
@@ -867,14 +867,6 @@ async def failing_log(build: Build, number: int) -> tuple[list[Event], bool]:
 def done(log: Sequence[Event]) -> dict[str, Any]:
     """What the runs of nodes have ended with, without what differs with the order in which they end."""
     return {re.sub(r"~[0-9a-f]{8}|\+\d+", "", path): found[:2] for path, found in outcomes(log).items()}
-
-
-# The largest has ten times the events of a small one: in a common run, one of so many of them.
-LARGEST = "tasks"
-EVERY = [
-    *(pytest.param(name, 7 if name == LARGEST else 1, id=name) for name in WORKFLOWS),
-    pytest.param(LARGEST, 1, id=f"{LARGEST}, all", marks=pytest.mark.slow),
-]
 
 
 @pytest.mark.parametrize(("name", "every"), EVERY)

@@ -209,9 +209,10 @@ class Inspector:
 
 
 def some_cuts(number: int) -> list[Cut]:
-    """At one operation the worst cut for whoever forgets to sync, at the next one of the others in turn, then none."""
-    cuts: list[list[Cut]] = [["nothing"], [CUTS[1 + number // 3 % (len(CUTS) - 1)]], []]
-    return cuts[number % 3]
+    """At some operations the worst cut for whoever forgets to sync, at some one of the others in turn."""
+    if number % 5 == 0:
+        return ["nothing"]
+    return [CUTS[1 + number // 5 % (len(CUTS) - 1)]] if number % 5 == 2 else []
 
 
 def many_cuts(_: int) -> list[Cut]:

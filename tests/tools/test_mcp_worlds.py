@@ -42,6 +42,5 @@ def test_a_seed_is_the_same_world_each_time(name: str) -> None:
     What the official package does inside follows from the choices, too.
     """
     scenario, options = SERVERS[name]
-    for seed in (0, 3):
-        digests = {simulate(scenario, SeededChoices(seed), **options).digest for _ in range(2)}
-        assert len(digests) == 1
+    digests = {simulate(scenario, SeededChoices(3), **options).digest for _ in range(2)}
+    assert len(digests) == 1
