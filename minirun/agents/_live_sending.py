@@ -7,10 +7,12 @@ again over the next connection, under the same id; a new session is told all of 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from .._values import changed
 from ..errors import InvalidMessageError, ModelError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._live import Input, State
@@ -66,6 +68,15 @@ class Sending:
         ids = [each.id for each in self._pending]
         if content_id in ids:
             del self._pending[: ids.index(content_id) + 1]
+
+    def take_back(self, call_ids: Collection[str]) -> None:
+        """Send no responses to these calls of the model's, which it has withdrawn."""
+        for at, each in reversed([*enumerate(self._pending)]):
+            left = [part for part in each.content.parts if not _is_answer_to(part, call_ids)]
+            if not left:
+                del self._pending[at]
+            elif len(left) < len(each.content.parts):
+                self._pending[at] = each._replace(content=changed(each.content, parts=left))
 
     def is_answered(self) -> None:
         """Note that an answer begins: where the server does not tell, it has what was sent before."""
@@ -184,11 +195,12 @@ class Sending:
     async def _deliver(self, connection: BaseLlmConnection, sent: _Sent, *, asks: bool = True) -> None:
         """Send it, unless the server has it, or another task has sent it over this connection."""
         async with self.lock:
-            if connection is not self._talk.connection or sent.id in self._gone or sent not in self._pending:
+            found = next((each for each in self._pending if each.id == sent.id), None)  # less of it may be left
+            if connection is not self._talk.connection or sent.id in self._gone or found is None:
                 return
             if sent.turn_complete and asks:  # before it is sent: the answer is there sooner than this goes on
                 self._talk.inbox.post((Input.ASKED, None))
-            await connection.send_content(sent.content, turn_complete=sent.turn_complete, id=sent.id)
+            await connection.send_content(found.content, turn_complete=sent.turn_complete, id=sent.id)
             self._gone.add(sent.id)
 
     async def deliver_results(self, content: Content, content_id: str) -> None:
@@ -209,3 +221,7 @@ class Sending:
                 self._pending.append(sent)
                 if talk.connection is not None:
                     await self._deliver(talk.connection, sent)
+
+
+def _is_answer_to(part: Part, call_ids: Collection[str]) -> bool:
+    return part.function_response is not None and part.function_response.id in call_ids
