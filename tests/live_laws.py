@@ -37,7 +37,7 @@ def check(book: Book, log: Log, status: str, *, store_fails: bool = False) -> No
     """
     Check all laws: of *book*, its *log*, and how the conversation is listed.
 
-    Where the *store_fails* now and then, what is left when a client leaves may be lost.
+    Where the *store_fails* now and then, it also stands still: what was typed may wait until closing has no time left.
     """
     book.may_lose = store_fails
     for law in LAWS:

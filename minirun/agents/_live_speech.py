@@ -432,7 +432,8 @@ class Speech:
                 self._take_back(answer, lambda event: True)
                 event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, answer.shown_ms))
                 await self._talk.emit(await self._with_recording(event, rest_of), closing=True)
-        except MinirunError:  # the store fails: the end of the run reports it
+        except MinirunError as error:  # the store fails: the end of the run says so
+            self._talk.context._invocation.failures.late.append(error)
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
             for recording in {*self._recorded.values(), *([self._recording] if self._recording else [])}:
