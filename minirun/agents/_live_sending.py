@@ -47,6 +47,7 @@ class Sending:
         """The present session of the model's side."""
         self._pending: list[_Sent] = []  # what may not be part of the server's session yet
         self._gone: set[str] = set()  # what has gone over the present connection
+        self._refused: set[str] = set()  # types of sound and pictures of which the caller was told that over it none go
         self._is_told = False  # whether the server tells what is
         self._is_resumed = False  # whether the connection goes on with the session of the one before
         self._may_send = trio.Event()
@@ -58,6 +59,7 @@ class Sending:
         """Take note of a new connection; unless a session *is_resumed*, the model is told everything as history."""
         self._is_resumed = is_resumed
         self._gone.clear()
+        self._refused.clear()
         if not is_resumed:
             self._pending.clear()
             self.side = LiveSide(self._talk.context._invocation.live.revision)
@@ -110,10 +112,7 @@ class Sending:
                 if not self._may_send.is_set():
                     await self._may_send.wait()
                 if isinstance(line.unsent, Blob):
-                    async with self.lock:
-                        await connection.send_realtime(line.unsent)
-                    blob, line.unsent = line.unsent, None
-                    await self._talk.speech.record(blob)
+                    await self._send_media(connection, line.unsent)
                     continue
                 if line.unsent.close:
                     self._talk.inbox.post((Input.CLOSE, None))
@@ -137,6 +136,27 @@ class Sending:
             async with self.lock:
                 await connection.send_content(go_on)
 
+    async def _send_media(self, connection: BaseLlmConnection, blob: Blob) -> None:
+        line = self._talk.line
+        try:
+            connection.check_media(blob.mime_type)  # it may have been sent before there was this connection
+        except InvalidMessageError as error:
+            line.unsent = None
+            line.queue.note_dropped(blob)
+            if blob.mime_type not in self._refused:
+                self._refused.add(blob.mime_type)
+                await self._tell_refusal(error)
+            return
+        async with self.lock:
+            await connection.send_realtime(blob)
+        line.unsent = None
+        await self._talk.speech.record(blob)
+
+    async def _tell_refusal(self, error: InvalidMessageError) -> None:
+        """Tell the caller what was wrong with what the queue has brought, as of all that happens."""
+        event = Event(partial=True, error_code="INVALID_MESSAGE", error_message=str(error), live={})
+        await self._talk.emit(event)
+
     async def _send(self, connection: BaseLlmConnection, request: LiveRequest) -> None:
         if request.content is not None or request.state_delta:
             await self._say(connection, request)
@@ -159,9 +179,9 @@ class Sending:
 
             try:
                 await answer_question(talk.line, content, request.id or f"m-{talk.line.new_id()}")
-            except InvalidMessageError as error:  # its sender hears of it as of all that happens
+            except InvalidMessageError as error:
                 talk.line.unsent = None
-                await talk.emit(Event(partial=True, error_code="INVALID_MESSAGE", error_message=str(error), live={}))
+                await self._tell_refusal(error)
             talk.line.unsent = None
             return
         stored = await self._store(content, request)

@@ -3,7 +3,8 @@ What is said in a live run, by the user and by the model: shown piece by piece, 
 
 Pieces are partial events: in order with the rest, and never stored. An utterance is one event, with its text as
 content. That of the user may be understood only when what was said after it is stored already, an answer or another
-utterance: it says so then (`live["before_seq"]`), and prompts have it in its place. Of an answer that is cut off the event has what was played.
+utterance: it says so then (`live["before_seq"]`), and prompts have it in its place. Of an answer that is cut off the
+event has what was played.
 """
 
 from __future__ import annotations
