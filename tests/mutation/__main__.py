@@ -19,6 +19,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ import attrs
 
 from .lines import ROOT, LineMap, digest
 from .operators import Mutant, changed_tree
-from .recorder import environment, record
+from .recorder import environment, options, record
 from .sample import Chooser, all_mutants, equivalents, in_sample
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "minirun-mutation"
-FILES_AT_ONCE = 25  # of tests, in one process that makes the map
+FILES_AT_ONCE = 8  # of tests, in one process that makes the map
 KILLED = ("killed", "time limit")
 
 
@@ -39,6 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description="How much the tests notice.")
     parser.add_argument("what", nargs="?", choices=["map"], help="make the map instead of trying mutants")
     parser.add_argument("files", nargs="*", help="of tests, for the map: these, whether they have changed or not")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that make the map")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300, help="mutants of the sample")
     parser.add_argument("--cache", type=Path, default=CACHE, help="the folder of the map and the results")
@@ -46,43 +48,48 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="try survivors once more")
     parser.add_argument("--only", default="", metavar="ID")
     parser.add_argument("--show", default="", metavar="ID")
-    options = parser.parse_args()
+    asked = parser.parse_args()
     if sys.version_info < (3, 12):
         sys.exit("expected Python 3.12 or newer, for sys.monitoring; run it with one that has minirun[dev] installed")
-    if options.what == "map":
-        return make_map(options.cache, options.files)
+    if asked.what == "map":
+        return make_map(asked.cache, asked.files, asked.jobs)
     every = all_mutants()
-    if options.show:
+    if asked.show:
         for mutant in every:
-            if mutant.id.startswith(options.show):
+            if mutant.id.startswith(asked.show):
                 print(diff(mutant))
         return 0
-    sample = in_sample(every, options.seed, options.count)
-    if options.only:
-        sample = [mutant for mutant in every if mutant.id.startswith(options.only)]
-    results = Results(options.cache / "results.jsonl")
+    sample = in_sample(every, asked.seed, asked.count)
+    if asked.only:
+        sample = [mutant for mutant in every if mutant.id.startswith(asked.only)]
+    results = Results(asked.cache / "results.jsonl")
     done = results.read()
-    if not options.report:
-        left = [m for m in sample if options.only or m.id not in done]
-        if options.again:
+    if not asked.report:
+        left = [m for m in sample if asked.only or m.id not in done]
+        if asked.again:
             left = [m for m in sample if m.id not in done or done[m.id]["end"] not in KILLED]
         if left and "sitecustomize" in sys.modules and hasattr(sys.modules["sitecustomize"], "changed"):
-            run(left, options.cache, results)
+            run(left, asked.cache, results)
         elif left:  # with the hook, which the children of the tests have, too
             os.execve(sys.executable, [sys.executable, "-m", "tests.mutation", *sys.argv[1:]], environment())
     return report(sample, results.read(), len(every))
 
 
-def make_map(cache: Path, files: list[str]) -> int:
+def make_map(cache: Path, files: list[str], jobs: int) -> int:
     """Note what all files of tests pass that have changed since the last time."""
     line_map = LineMap(cache)
     left = files or line_map.missing()
-    for begin in range(0, len(left), FILES_AT_ONCE):
-        print(f"{begin} of {len(left)} files of tests", flush=True)
-        if (code := record(cache, left[begin : begin + FILES_AT_ONCE])) not in (0, 1):  # 1: some tests have failed
-            return code
-    print("the map has all tests as they are" if not line_map.missing() else "run it again: files have changed")
-    return 0
+    parts = [left[begin : begin + FILES_AT_ONCE] for begin in range(0, len(left), FILES_AT_ONCE)]
+
+    def make(part: list[str]) -> None:
+        code = record(cache, part)
+        print(f"{'noted' if code in (0, 1, 5) else 'FAILED'}: {' '.join(part)}", flush=True)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(make, parts))
+    still = line_map.missing()
+    print("the map has all tests as they are" if not still else f"{len(still)} files of tests are not in the map")
+    return 1 if still else 0
 
 
 class Results:
@@ -109,7 +116,7 @@ def run(mutants: list[Mutant], cache: Path, results: Results) -> None:
     """Try these, in a pytest that has collected all tests."""
     import pytest
 
-    from .driver import Driver, Result, options
+    from .driver import Driver, Result
 
     def tell(mutant: Mutant, result: Result) -> None:
         told = {"id": mutant.id, "module": digest((ROOT / mutant.path).read_bytes()), **attrs.asdict(result)}

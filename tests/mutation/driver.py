@@ -31,7 +31,7 @@ import pytest
 
 from .lines import ROOT
 from .operators import Mutant, changed_code
-from .recorder import OPTIONS, environment
+from .recorder import environment, options
 from .sample import Chooser
 from .swap import UnswappableError, functions_by_file, swap
 
@@ -335,11 +335,6 @@ def _drop_databases(child: int) -> None:
 def _seconds() -> float:
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
-
-
-def options(place: Path) -> list[str]:
-    """Options of pytest, with a folder for what tests write."""
-    return [*OPTIONS, f"--basetemp={place}"]
 
 
 if __name__ == "__main__":

@@ -24,17 +24,25 @@ import pytest
 
 from .lines import ROOT, LineMap, digest, modules, ranges
 
-__all__ = ["environment", "record"]
+__all__ = ["environment", "options", "record"]
 
 HOOK = Path(__file__).parent / "hook"
 # Plain asserts: else pytest would rewrite the package too, whose plugin it loads, and its code would be another one.
-OPTIONS = ("-p", "no:cacheprovider", "--assert=plain", "--capture=no", "-q", "-o", "tmp_path_retention_policy=none")
+OPTIONS = (
+    *("-p", "no:cacheprovider", "--assert=plain", "--capture=no", "--tb=native", "--no-header", "--no-summary", "-q"),
+    *("-o", "tmp_path_retention_policy=none"),
+)
 
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a process that loads the hook."""
     paths = [str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "", **more}
+
+
+def options(place: Path) -> list[str]:
+    """Options of pytest, with a folder of one's own for what tests write: other runs tidy up the usual one."""
+    return [*OPTIONS, f"--basetemp={place}"]
 
 
 def record(folder: Path, files: list[str]) -> int:
@@ -48,9 +56,10 @@ def record(folder: Path, files: list[str]) -> int:
             end += (ROOT / module).read_bytes().count(b"\n") + 2
         marks.write_bytes(bytes(end))
         described.write_bytes(marshal.dumps((str(marks), begins)))
-        command = [sys.executable, "-m", "tests.mutation.recorder", str(folder), *files]
+        command = [sys.executable, "-m", "tests.mutation.recorder", str(folder), str(Path(place, "t")), *files]
+        environ = environment(MINIRUN_LINES=str(described))
         return subprocess.run(
-            command, cwd=ROOT, env=environment(MINIRUN_LINES=str(described)), check=False, stdin=subprocess.DEVNULL
+            command, cwd=ROOT, env=environ, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         ).returncode
 
 
@@ -115,5 +124,5 @@ def _seconds() -> float:
 
 
 if __name__ == "__main__":
-    _, place, *named = sys.argv
-    sys.exit(pytest.main([*OPTIONS, *named], plugins=[Recorder(LineMap(Path(place)), named)]))
+    _, cache, temporary, *named = sys.argv
+    sys.exit(pytest.main([*options(Path(temporary)), *named], plugins=[Recorder(LineMap(Path(cache)), named)]))
