@@ -184,7 +184,9 @@ EMITTERS = 4
 Step = tuple[str, int]
 
 # What is done to the emitters, one thing after another: one begins to emit, one is cancelled, the caller asks.
-steps = st.lists(st.tuples(st.sampled_from(["emit", "emit", "cancel", "ask"]), st.integers(0, EMITTERS - 1)), max_size=24)
+steps = st.lists(
+    st.tuples(st.sampled_from(["emit", "emit", "cancel", "ask"]), st.integers(0, EMITTERS - 1)), max_size=24
+)
 
 
 @settings(max_examples=30)
