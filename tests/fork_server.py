@@ -289,6 +289,8 @@ def become(request: dict[str, Any]) -> None:
     if kind == "-m":
         sys.path.insert(0, os.getcwd())
         sys.argv = own
+        if own[0] == "pytest":
+            gc.unfreeze()  # a plugin of it asks the collector what refers to an object
         runpy.run_module(own[0], run_name="__main__", alter_sys=True)
     elif kind == "-c":
         sys.path.insert(0, "")
