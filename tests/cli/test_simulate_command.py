@@ -100,7 +100,7 @@ def fresh_simulate(folder: Path, *arguments: str, **environment: str) -> subproc
 
 def problems_in(stderr: str) -> list[str]:
     """What stands on standard error beside the lines which say that a slow machine goes on."""
-    return [line for line in stderr.splitlines() if not re.fullmatch(r" *\d+ seeds, [\d.]+/s, \d+ failures", line)]
+    return [line for line in stderr.splitlines() if not re.fullmatch(r" *\d+ seeds?, .*\d+ failures?", line)]
 
 
 @pytest.fixture
