@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -209,6 +210,8 @@ def _serve(path: str) -> dict[str, Any]:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
+    gc.collect()
+    gc.freeze()  # what is there is no garbage: no program needs to look through it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.write(1, b"+")
     while True:
