@@ -1,8 +1,9 @@
 """
-Speech whose text was known only after it was answered: in prompts it stands before the answer, as it was said.
+Speech whose text was known only after what followed it: in prompts it stands before that, as it was said.
 
-Its event names the first event of the answer, or what the user has said next (`live["before_seq"]`). And answers that were cut off while they were
-played, after they had been stored: of these what was heard is shown, as a later event tells (`live["cut_seq"]`).
+Its event names the first event of the answer, or what the user has said next (`live["before_seq"]`). And answers that
+were cut off while they were played, after they had been stored: of these what was heard is shown, as a later event
+tells (`live["cut_seq"]`).
 """
 
 from __future__ import annotations

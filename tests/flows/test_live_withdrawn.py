@@ -19,7 +19,7 @@ from .test_live_questions import Till, conversation, name_of, talkative
 async def test_a_call_that_is_withdrawn_while_it_waits_asks_nobody_any_more(
     kind: str, autojump_clock: trio.abc.Clock
 ) -> None:
-    """The call and its question are answered as cancelled, the model hears nothing more of it, and the run completes."""
+    """Call and question are answered as cancelled, the model hears nothing more of them, and the run completes."""
     till, model = Till(), ScriptedLive(talkative)
     tool: Any = {
         "confirmation": lambda: FunctionTool(till.pay, require_confirmation=True),

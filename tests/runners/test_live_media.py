@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trio.testing import MockClock
-
 import trio
+from trio.testing import MockClock
 
 from minirun import LiveRequestQueue
 from minirun.errors import InvalidMessageError

@@ -1,10 +1,9 @@
-"""What comes over a line in another order than it was said or meant: late transcripts, and calls taken back too late."""
+"""What comes over a line in another order than it was said or meant: late transcripts, calls taken back too late."""
 
 from __future__ import annotations
 
-from trio.testing import MockClock
-
 import trio
+from trio.testing import MockClock
 
 from minirun.models import LlmResponse
 from minirun.testing import ScriptedLive, ScriptedLlm, call, cancel_calls, say
@@ -63,7 +62,7 @@ async def test_utterances_that_are_understood_in_another_order_stand_as_they_wer
 
 
 async def test_a_call_that_is_withdrawn_before_its_result_is_told_is_not_answered(autojump_clock: MockClock) -> None:
-    """The result waits for a hook of what the model says meanwhile; the server takes the call back: it hears no more."""
+    """The result waits for a hook of what the model says then; the server takes the call back, and hears no more."""
 
     async def work() -> str:
         """Work for a while."""
