@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence, Set
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -29,29 +29,17 @@ from ._answered import make
 from ._base import TRANSFER_TO_AGENT
 from ._call_ids import with_usable_ids
 from ._composite import SequentialAgent
-from ._live_making import Calling, LiveSide, Making
+from ._live_making import Batch, Calling, Making
 from ._turn_notes import with_notes
 
 if TYPE_CHECKING:
     from ._live_talk import Talk
 
-__all__ = ["Batch", "Calls"]
+__all__ = ["Calls"]
 
 
 # The name that ADK gives to the tool by which a model ends what another one gives.
 STOP_STREAMING = "stop_streaming"
-
-
-class Batch(NamedTuple):
-    """Calls of one event, and what has come of them."""
-
-    calls: Sequence[FunctionCall]
-    side: LiveSide
-    """Which session of the model's side has asked for them."""
-    answered: Sequence[Event]
-    """The events with their responses, among others."""
-    waiting: Sequence[FunctionCall] = ()
-    """Those that have none yet: somebody is asked."""
 
 
 class Calls:

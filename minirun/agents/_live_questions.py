@@ -26,8 +26,7 @@ from ..sessions import OpenCall
 from ..sessions._recovery import by_event, closing_event
 from ..types import Content, FunctionCall
 from ._answered import AnsweredInvocation, calls_asking
-from ._live_calls import Batch
-from ._live_making import Calling
+from ._live_making import Batch, Calling
 
 if TYPE_CHECKING:
     from ._live_line import Line

@@ -18,7 +18,7 @@ from .._values import MAKE, changed
 from ..errors import MinirunError
 from ..events import Event
 from ..flows._live import Input, State
-from ..flows._utterances import Answer, Heard, audio_ms, rate_of, said
+from ..flows._utterances import Answer, Heard, Order, audio_ms, rate_of, said
 from ..models import LlmResponse
 from ..runtime._committer import Committer
 from ..types import Blob, Content, Part, Transcription, UsageMetadata
@@ -39,8 +39,7 @@ class Speech:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._heard: dict[str | None, Heard] = {}  # by item, in the order in which they began
-        self._utterances = 0  # how many have begun
-        self._stored: list[tuple[Heard, int]] = []  # those that began after one that is not, and where they stand
+        self._order = Order()
         self._answer: Answer | None = None
         self._begun = 0  # how many answers
         self._places: dict[int, int] = {}  # of answers in the log, by their number
@@ -68,8 +67,7 @@ class Speech:
         if heard is None and not _says_something(response):
             return  # the end of an utterance that is stored already
         if heard is None:
-            heard = self._heard[item] = Heard(item, self._utterances, self._begun)
-            self._utterances += 1
+            heard = self._heard[item] = self._order.begin(item, self._begun)
             if item is not None and None in self._recorded:
                 self._recorded[item] = self._recorded[None]
         spoken = response.input_transcription
@@ -106,7 +104,7 @@ class Speech:
             return
         recording = self._recorded.get(heard.item_id)
         live: dict[str, Any] = {} if heard.item_id is None else {"item_id": heard.item_id}
-        if (before := self._follower(heard)) is not None:
+        if (before := self._order.follower(heard, self._places.get(heard.answers))) is not None:
             live["before_seq"] = before
         event = Event(
             id=self._next_id("heard") if recording is None else recording.event_id,
@@ -118,9 +116,7 @@ class Speech:
         )
         stored = await self._talk.emit(event, closing=closing)
         self._heard.pop(heard.item_id, None)  # not before: who leaves meanwhile has said it (`keep_rest`)
-        self._stored.append((heard, stored.seq or 0))
-        oldest = min((each.number for each in self._heard.values()), default=self._utterances)
-        self._stored = [each for each in self._stored if each[0].number > oldest]
+        self._order.note_stored(heard, stored.seq or 0, self._heard.values())
         self._recorded.pop(heard.item_id, None)
         if self._recorded.get(None) is recording:
             self._recorded.pop(None, None)
@@ -131,14 +127,6 @@ class Speech:
             self.stop_showing()
             async with self._talk.sending.lock:
                 await self._talk.connection.cancel()
-
-    def _follower(self, heard: Heard) -> int | None:
-        """Where what was said next after *heard* stands in the log, if it does: an utterance, or the answer."""
-        later = min((each for each in self._stored if each[0].number > heard.number), default=None, key=_number)
-        answer = self._places.get(heard.answers)
-        if later is None or (answer is not None and later[0].answers > heard.answers):
-            return answer
-        return later[1]
 
     async def is_blocked(self, content: Content) -> bool:
         """Ask the hooks before the model about what the user has said; True: one has answered, and said so."""
@@ -272,7 +260,7 @@ class Speech:
     def _take_back(self, answer: Answer, fits: Callable[[Event], bool]) -> None:
         committer = self._talk.context._invocation.committer
         unread = withdraw_partial(committer, lambda event: event.id == answer.event_id and fits(event))
-        answer.shown_ms -= sum(self._length_of(event) for event in unread)
+        answer.shown_ms -= sum(_length_of(event, self._talk.inbox.rate) for event in unread)
         answer.unread_chars += sum(len(event.text) for event in unread)
 
     async def cut_playing(self) -> None:
@@ -440,18 +428,15 @@ class Speech:
             for recording in {*self._recorded.values(), *([self._recording] if self._recording else [])}:
                 await recording.drop()
 
-    def _length_of(self, event: Event) -> float:
-        parts = () if event.content is None else event.content.parts
-        blobs = (part.inline_data for part in parts if part.inline_data is not None)
-        return sum(audio_ms(blob, self._talk.inbox.rate) for blob in blobs if blob.mime_type.startswith("audio/"))
-
     def _next_id(self, what: str) -> str:
         context = self._talk.context
         return context._following_id(f"{context._path}!{what}")
 
 
-def _number(stored: tuple[Heard, int]) -> int:
-    return stored[0].number
+def _length_of(event: Event, rate: int) -> float:
+    parts = () if event.content is None else event.content.parts
+    blobs = (part.inline_data for part in parts if part.inline_data is not None)
+    return sum(audio_ms(blob, rate) for blob in blobs if blob.mime_type.startswith("audio/"))
 
 
 def _says_something(response: LlmResponse) -> bool:

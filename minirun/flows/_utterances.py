@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .._json import freeze
 from ..types import Blob, Content, Part
 
-__all__ = ["Answer", "Heard", "audio_ms", "rate_of", "said"]
+__all__ = ["Answer", "Heard", "Order", "audio_ms", "rate_of", "said"]
 
 _RATE = re.compile(r"rate=(\d+)")
 _BYTES_A_SAMPLE = 2  # PCM16
@@ -47,6 +47,42 @@ class Heard:
     def text(self) -> str:
         """What is understood of it, as far as it is."""
         return "".join(self.pieces).strip()
+
+
+class Order:
+    """In which order the user has said what is understood in any order."""
+
+    __slots__ = ("_begun", "_stored")
+
+    def __init__(self) -> None:
+        self._begun = 0
+        self._stored: list[tuple[Heard, int]] = []  # what was said after something that is not, and where it stands
+
+    def begin(self, item_id: str | None, answers: int) -> Heard:
+        """Return another utterance, which begins now."""
+        self._begun += 1
+        return Heard(item_id, self._begun, answers)
+
+    def follower(self, heard: Heard, answer_seq: int | None) -> int | None:
+        """
+        Where what followed *heard* stands in the log, if it does: another utterance, or the answer.
+
+        *answer_seq* is where the first answer stands that began after it, if that is stored.
+        """
+        later = [each for each in self._stored if each[0].number > heard.number]
+        following, seq = min(later, key=_number, default=(None, answer_seq))
+        if following is None or (answer_seq is not None and following.answers > heard.answers):
+            return answer_seq
+        return seq
+
+    def note_stored(self, heard: Heard, seq: int, unstored: Iterable[Heard]) -> None:
+        """Note where *heard* stands now, and which utterances are not stored yet."""
+        oldest = min((each.number for each in unstored), default=self._begun)
+        self._stored = [each for each in (*self._stored, (heard, seq)) if each[0].number > oldest]
+
+
+def _number(stored: tuple[Heard, int]) -> int:
+    return stored[0].number
 
 
 class Answer:

@@ -21,12 +21,12 @@ async def test_a_call_that_is_withdrawn_while_it_waits_asks_nobody_any_more(
 ) -> None:
     """Call and question are answered as cancelled, the model hears nothing more of them, and the run completes."""
     till, model = Till(), ScriptedLive(talkative)
-    tool: Any = {
-        "confirmation": lambda: FunctionTool(till.pay, require_confirmation=True),
-        "input": lambda: name_of,
-        "long-running": lambda: LongRunningFunctionTool(till.pay),
-    }[kind]()
-    runner = live_runner(model, tool)
+    tools = {
+        "confirmation": FunctionTool(till.pay, require_confirmation=True),
+        "input": FunctionTool(name_of),
+        "long-running": LongRunningFunctionTool(till.pay),
+    }
+    runner = live_runner(model, tools[kind])
     async with conversation(runner) as talk:
         await talk.live.send_text("call name_of" if kind == "input" else "call pay 7")
         await talk.quiet()

@@ -15,9 +15,12 @@ from ..live_client import conversing, is_over, lines, new_runner, sent_of, store
 def spoken(*item_ids: str) -> list[LlmResponse]:
     """The user says these utterances, one after the other."""
     return [
-        LlmResponse(item_id=item_id, **{what: True})
+        said
         for item_id in item_ids
-        for what in ("speech_started", "speech_stopped")
+        for said in (
+            LlmResponse(item_id=item_id, speech_started=True),
+            LlmResponse(item_id=item_id, speech_stopped=True),
+        )
     ]
 
 
