@@ -213,7 +213,7 @@ class PostgresServer:
 
     def new_database(self, template: str = "template1", **options: str) -> str:
         """Make a database, by default an empty one, and return its URL."""
-        name = f"t{next(self._numbers)}"
+        name = f"t{os.getpid()}_{next(self._numbers)}"  # a child that was forked has the same numbers
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name, **options)
 

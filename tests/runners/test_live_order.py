@@ -1,4 +1,4 @@
-"""What comes over a line in another order than it was said or meant: late transcripts, calls taken back too late."""
+"""What comes in another order than it was said or meant: late transcripts, and calls taken back too late."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..live_client import conversing, is_over, lines, new_runner, sent_of, store
 def spoken(*item_ids: str) -> list[LlmResponse]:
     """The user says these utterances, one after the other."""
     return [
-        said
+        response
         for item_id in item_ids
-        for said in (
+        for response in (
             LlmResponse(item_id=item_id, speech_started=True),
             LlmResponse(item_id=item_id, speech_stopped=True),
         )
@@ -65,7 +65,7 @@ async def test_utterances_that_are_understood_in_another_order_stand_as_they_wer
 
 
 async def test_a_call_that_is_withdrawn_before_its_result_is_told_is_not_answered(autojump_clock: MockClock) -> None:
-    """The result waits for a hook of what the model says then; the server takes the call back, and hears no more."""
+    """The result waits for a hook of what the model says; the server takes the call back: it hears no more."""
 
     async def work() -> str:
         """Work for a while."""
