@@ -18,7 +18,7 @@ from .._values import MAKE, changed
 from ..errors import MinirunError
 from ..events import Event
 from ..flows._live import Input, State
-from ..flows._utterances import Answer, Heard, Order, audio_ms, rate_of, said
+from ..flows._utterances import Answer, Heard, Order, audio_ms, is_sound, rate_of, said
 from ..models import LlmResponse
 from ..runtime._committer import Committer
 from ..types import Blob, Content, Part, Transcription, UsageMetadata
@@ -174,21 +174,14 @@ class Speech:
         answer = self._answer or self._begin(response.item_id)
         self._is_ending = False
         content, spoken = response.content, response.output_transcription
-        length = 0.0
-        for part in () if content is None else content.parts:
-            if part.text is not None and not part.thought:
-                answer.written.append(part.text)
-            elif part.inline_data is not None and part.inline_data.mime_type.startswith("audio/"):
-                length += audio_ms(part.inline_data, self._talk.inbox.rate)
-                if self._talk.line.settings.save_live_blob:
-                    if self._recording is None:
-                        self._recording = self._record(answer.event_id, self._talk.inbox.rate)
+        rate = self._talk.inbox.rate
+        length = answer.add(content, spoken, rate, trio.current_time())
+        if length and self._talk.line.settings.save_live_blob:
+            if self._recording is None:
+                self._recording = self._record(answer.event_id, rate)
+            for part in () if content is None else content.parts:
+                if is_sound(part) and part.inline_data is not None:
                     await self._recording.add(part.inline_data.data)
-        if spoken is not None and spoken.text:
-            answer.spoken.append((spoken.text, answer.audio_ms))
-        if length and not answer.audio_ms:
-            answer.began_at = trio.current_time()
-        answer.audio_ms += length
         context = self._talk.context
         event: Event = MAKE[Event](  # complete already; its fields were checked when the response was made
             id=answer.event_id,
@@ -319,7 +312,9 @@ class Speech:
 
     def _event(self, answer: Answer, text: str, **flags: Any) -> Event:
         spoken = Transcription(text=text, finished=True) if answer.spoken or answer.audio_ms else None
-        live = {"item_id": answer.item_id, **self.dropped()}
+        live: dict[str, Any] = {"item_id": answer.item_id, **self.dropped()}
+        if answer.media:
+            live["media"] = answer.media
         content = said("model", text)
         return Event(
             id=answer.event_id,

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from .._json import freeze
-from ..types import Blob, Content, Part
+from ..types import Blob, Content, Part, Transcription
 
-__all__ = ["Answer", "Heard", "Order", "audio_ms", "rate_of", "said"]
+__all__ = ["Answer", "Heard", "Order", "audio_ms", "is_sound", "rate_of", "said"]
 
 _RATE = re.compile(r"rate=(\d+)")
 _BYTES_A_SAMPLE = 2  # PCM16
@@ -17,6 +17,11 @@ _BYTES_A_SAMPLE = 2  # PCM16
 def audio_ms(blob: Blob, rate: int) -> float:
     """How long a piece of sound is, in milliseconds; *rate* is its samples a second, if its type tells none."""
     return len(blob.data) * 1000 / (_BYTES_A_SAMPLE * rate_of(blob, rate))
+
+
+def is_sound(part: Part) -> bool:
+    """Whether it is a piece of sound."""
+    return part.inline_data is not None and part.inline_data.mime_type.startswith("audio/")
 
 
 def rate_of(blob: Blob, rate: int) -> int:
@@ -94,7 +99,10 @@ class Answer:
         event_id: The id of the event that it will be.
     """
 
-    __slots__ = ("audio_ms", "began_at", "event_id", "item_id", "live", "shown_ms", "spoken", "unread_chars", "written")
+    __slots__ = (
+        "audio_ms", "began_at", "event_id", "item_id", "live", "media", "shown_ms", "spoken", "thinks", "unread_chars",
+        "written",
+    )  # fmt: skip
 
     def __init__(self, item_id: str, event_id: str) -> None:
         self.item_id = item_id
@@ -105,6 +113,10 @@ class Answer:
         """Pieces of what is said in its sound, with how much sound had come by then."""
         self.written: list[str] = []
         """Pieces of its text."""
+        self.media: list[str] = []
+        """The types of what else it has, such as pictures."""
+        self.thinks = False
+        """Whether thoughts of it were shown."""
         self.began_at = 0.0
         """When its sound began, by trio's clock."""
         self.audio_ms = 0.0
@@ -126,7 +138,27 @@ class Answer:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it to store."""
-        return not (self.text or self.audio_ms)
+        return not (self.text or self.audio_ms or self.media or self.thinks)
+
+    def add(self, content: Content | None, spoken: Transcription | None, rate: int, now: float) -> float:
+        """Take a piece of it; return how much sound that has, of *rate* samples a second, in milliseconds."""
+        length = 0.0
+        for part in () if content is None else content.parts:
+            if part.thought:
+                self.thinks = True
+            elif part.text is not None:
+                self.written.append(part.text)
+            elif is_sound(part):
+                assert part.inline_data is not None
+                length += audio_ms(part.inline_data, rate)
+            elif (media := part.inline_data or part.file_data) is not None:
+                self.media.append((media.mime_type or "").partition(";")[0])
+        if spoken is not None and spoken.text:
+            self.spoken.append((spoken.text, self.audio_ms))
+        if length and not self.audio_ms:
+            self.began_at = now
+        self.audio_ms += length
+        return length
 
     def parted(self, played_ms: float) -> tuple[str, str]:
         """
