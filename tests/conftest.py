@@ -5,8 +5,8 @@ A property runs without a deadline, because a shared machine may stall for any t
 examples each time, so that a failure there belongs to the change that is being tested. It tries a few of them; many
 with `--hypothesis-profile=many` (see examples.py).
 
-Two things cost more than most tests do, and are spared: waiting for a disk, and looking for garbage in all that pytest
-has collected.
+Three things cost more than most tests do, and are spared: waiting for a disk, compiling the same again, and looking
+for garbage in all that pytest has collected.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -41,6 +42,17 @@ NEEDED_BYTES = 4 * 2**30
 if "TMPDIR" not in os.environ and IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= NEEDED_BYTES:
     os.environ["TMPDIR"] = str(IN_MEMORY)
     tempfile.tempdir = None  # it is found once
+
+# Whoever wants no bytecode beside the sources has it in a folder of the user's own. Without any, each of hundreds of
+# processes would compile all that it imports, and pytest would rewrite every test each time.
+BYTECODE = Path(tempfile.gettempdir()) / "minirun-bytecode"
+
+if sys.dont_write_bytecode and sys.pycache_prefix is None:
+    BYTECODE.mkdir(mode=0o700, exist_ok=True)
+    if not hasattr(os, "getuid") or BYTECODE.stat().st_uid == os.getuid():
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(BYTECODE)
+        sys.dont_write_bytecode = False
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and so would be each process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -305,10 +305,14 @@ def _mortal() -> PostgresServer:
     return own_server()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def mortal_server() -> PostgresServer:
     """A server that tests may stop, freeze and kill, each leaving it running."""
-    return _mortal()
+    server = _mortal()
+    if not server._answers():  # a test has failed meanwhile
+        server.stop()
+        server.start()
+    return server
 
 
 if __name__ == "__main__":  # a server to play with: python -m tests.postgres
