@@ -274,7 +274,7 @@ class Talk:
                     self.finish()
                 elif trio.current_time() >= self._waits_until:
                     await self.happens(Input.CLOSE, None)
-                elif self.context._invocation.live.has_messages:
+                elif self.context._invocation.live.has_messages or await self.sending.finds_messages():
                     await self.sending.take_messages()
             elif isinstance(item, LlmResponse):
                 await self._take(item)
