@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Sending"]
 
+# How long a server may take from the end of sound to saying that it has heard somebody, or to its answer.
+_NOTICE_S = 2.0
+
 # How often a run at rest looks into a store that it shares with other processes: what they send wakes nobody here.
 _STORE_LOOK_S = 2.0
 
@@ -56,6 +59,9 @@ class Sending:
         self._is_resumed = False  # whether the connection goes on with the session of the one before
         self._may_send = trio.Event()
         self._may_send.set()
+        self._has_sound = False  # whether sound has gone out since the client has said last that it was all
+        self.noticed_by = 0.0
+        """Until when the server may have noticed what the user has said last, and said is all, by trio's clock."""
         self._looks_at = 0.0  # into the store, for messages, by trio's clock
 
     # --- what is on its way
@@ -155,6 +161,7 @@ class Sending:
         async with self.lock:
             await connection.send_realtime(blob)
         line.unsent = None
+        self._has_sound = self._has_sound or not blob.mime_type.startswith("image/")
         await self._talk.speech.record(blob)
 
     async def _tell_refusal(self, error: InvalidMessageError) -> None:
@@ -170,6 +177,8 @@ class Sending:
             return
         async with self.lock:
             await connection.send_realtime(signal)
+        if ended is not None and self._has_sound:
+            self._has_sound, self.noticed_by = False, trio.current_time() + _NOTICE_S
         if isinstance(signal, ActivityStart | ActivityEnd):
             self._talk.line.is_active()
             self._talk.line.is_speaking = isinstance(signal, ActivityStart)
