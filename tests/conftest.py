@@ -8,7 +8,6 @@ examples each time, so that a failure there belongs to the change that is being 
 from __future__ import annotations
 
 import os
-import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -21,6 +20,4 @@ settings.register_profile(
 )
 settings.load_profile("minirun")
 
-# A shell starts what it runs in the background with Ctrl-C ignored, and so would be each process that a test starts.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+pytest_plugins = ["tests.trust"]

@@ -93,7 +93,11 @@ async def pose(
     if context._call_id is not None:
         suspended = (*suspended, context._call_id)
     asked = asking_event(context.invocation_id, context._path, questions, suspended, replay)
-    await context._invocation.emitter.emit(context, asked, closing=closing)
+    try:
+        await context._invocation.emitter.emit(context, asked, closing=closing)
+    except BaseException:
+        context._invocation.ids.release(question.id.removeprefix("q-") for question in questions)  # who tries again asks it
+        raise
 
 
 def has_asked(context: ToolContext) -> bool:
@@ -117,8 +121,7 @@ async def ask_for_input(
     problems: list[str] = []
     while True:
         told = f"{message}\n\n{_ANSWER_AGAIN.format(problems='; '.join(problems))}" if problems else message
-        given = {"message": told, "payload": payload, "response_schema": form and form.schema}
-        given["interrupt_id"] = interrupt_id
+        given = {"message": told, "payload": payload, "response_schema": form and form.schema, "interrupt_id": interrupt_id}
         args = freeze({name: value for name, value in given.items() if value is not None}, "question")
         question = Question(question_id(context, REQUEST_INPUT, args), REQUEST_INPUT, args)
         response = await replayed_answer(context, question.id)
