@@ -95,8 +95,8 @@ async def pose(
     asked = asking_event(context.invocation_id, context._path, questions, suspended, replay)
     try:
         await context._invocation.emitter.emit(context, asked, closing=closing)
-    except BaseException:
-        context._invocation.ids.release(question.id.removeprefix("q-") for question in questions)  # who tries again asks it
+    except BaseException:  # who tries again asks the same
+        context._invocation.ids.release(question.id.removeprefix("q-") for question in questions)
         raise
 
 
@@ -121,7 +121,8 @@ async def ask_for_input(
     problems: list[str] = []
     while True:
         told = f"{message}\n\n{_ANSWER_AGAIN.format(problems='; '.join(problems))}" if problems else message
-        given = {"message": told, "payload": payload, "response_schema": form and form.schema, "interrupt_id": interrupt_id}
+        given = {"message": told, "payload": payload, "response_schema": form and form.schema}
+        given["interrupt_id"] = interrupt_id
         args = freeze({name: value for name, value in given.items() if value is not None}, "question")
         question = Question(question_id(context, REQUEST_INPUT, args), REQUEST_INPUT, args)
         response = await replayed_answer(context, question.id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +44,7 @@ async def run_step(
     while claimed[-1] in ids.failed_steps:
         claimed.append(context._claim(f"{path} {arguments}"))
     try:
-        recorded = emitter.find(context, claimed[-1])
-        if recorded is not None:
+        if (recorded := emitter.find(context, claimed[-1])) is not None:
             return outcome_of(await emitter.repeat(context, recorded, {}), name)
         _check_not_recorded_otherwise(context, name, path, arguments)
         return await _take(context, claimed, RecordedStep(name=name, path=path), partial(work, *args, **named))
@@ -107,11 +107,9 @@ async def _result_of(context: ContextBase, work: partial[Any], on_cancel: Callab
 
 async def _record_late(context: ContextBase, made: Callable[[], Event]) -> None:
     """Store what came too late for the task that asked for it: it was done all the same."""
-    with trio.CancelScope(shield=True):
-        try:
-            await context._invocation.emitter.emit(context, made(), closing=True)
-        except MinirunError:  # the store fails, or its result is no JSON: it is done again, with the same key
-            return
+    # Where the store fails, or its result is no JSON, it is done again, with the same key.
+    with trio.CancelScope(shield=True), suppress(MinirunError):
+        await context._invocation.emitter.emit(context, made(), closing=True)
 
 
 async def sleep_until(context: ContextBase, when: float) -> None:

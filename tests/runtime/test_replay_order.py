@@ -40,6 +40,7 @@ from minirun.models import LlmRequest
 from minirun.runtime import Run
 from minirun.testing import ScriptedLlm, call
 
+from ..examples import examples
 from ..helpers import Logic
 from ..resuming import steps
 from .test_resume import PLACE, cut_after, log_of, runner_of
@@ -753,7 +754,7 @@ async def check_any_pace(tree: Tree, seed: int, counts: Callable[[int], Sequence
 
 
 @given(tree=trees(), seed=st.integers(0, 10_000), data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_at_any_pace_a_tree_does_what_it_would_have_done(tree: Tree, seed: int, data: st.DataObject) -> None:
     """Agents in trees that nobody has thought of, cut off at a few places, and others that take other times."""
     run_on_mock_clock(tree, seed, lambda length: [data.draw(st.integers(1, length), label="cut") for _ in range(4)])
