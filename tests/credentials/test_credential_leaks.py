@@ -357,7 +357,7 @@ def test_short_secrets_are_left_where_they_are() -> None:
 
 @pytest.mark.parametrize("secret", [PASSWORD, 'quote\'s and "quotes"', "tab\tand \\backslash", "\U0001f511 of a vault"])
 def test_a_secret_is_found_in_every_form_in_which_it_may_be_written(secret: str) -> None:
-    """As it is, in JSON with other letters than ASCII and without, as Python shows text, ASCII and bytes; twice, too."""
+    """As it is, in JSON with letters beyond ASCII and without, as Python shows text, ASCII and bytes; twice, too."""
     secrets = Secrets()
     secrets.know(AuthCredential("basic", username="ada", password=secret))
     forms = [secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret), ascii(secret)]
