@@ -14,7 +14,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -33,6 +32,8 @@ for name, max_examples in (("minirun", 15), ("many", 100)):
         max_examples=max_examples,
     )
 settings.load_profile("minirun")
+
+pytest_plugins = ["tests.trust"]
 
 # A sync of a file costs milliseconds on a disk and nothing in memory. No test can tell the two apart: what a power cut
 # leaves is computed from what was synced. Whoever sets TMPDIR has the files there.
@@ -53,10 +54,6 @@ if sys.dont_write_bytecode and sys.pycache_prefix is None:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(BYTECODE)
         sys.dont_write_bytecode = False
-
-# A shell starts what it runs in the background with Ctrl-C ignored, and so would be each process that a test starts.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -163,6 +163,8 @@ class Process:
 
 @cache
 def _server(modules: str) -> tuple[socket.socket, threading.Lock]:
+    from tests.trust import keep  # pytest's process alone has it, and the server is run as a file
+
     ours, theirs = socket.socketpair()
     program = [sys.executable, __file__, str(theirs.fileno()), *modules.split()]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
@@ -170,6 +172,7 @@ def _server(modules: str) -> tuple[socket.socket, threading.Lock]:
         program, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment
     )
     theirs.close()
+    keep(server.pid)
 
     def end() -> None:
         ours.close()
