@@ -39,8 +39,8 @@ FORMAT = 1
 INPUTS_MAX = 64
 # How many inputs a search knows at most, at some 50 kB each; then it forgets the half that has met what is least rare.
 KNOWN_MAX = 2_000
-# How many seeds are mutations, at least and at most; and how fast it is forgotten how much was new. Where nothing is new
-# any more, fresh seeds will go on like that, and mutations may not: four of five seeds are mutations then.
+# How many seeds are mutations, at least and at most; and how fast it is forgotten how much was new. Where nothing is
+# new any more, fresh seeds will go on like that, and mutations may not: four of five seeds are mutations then.
 MUTATED_MIN, MUTATED_MAX = 0.2, 0.9
 HOPE = 0.2
 FORGETTING = 0.95
@@ -117,7 +117,7 @@ class Corpus:
     # --- the search
 
     def choices(self, seed: int) -> Callable[[], Choices] | None:
-        """What makes the choices of a seed, as often as it is called, if it is a mutation; None if it is to be fresh."""
+        """What makes the choices of a mutation, as often as it is called; None if the seed is to be fresh."""
         randomness = random.Random(f"minirun mutation {seed}")
         if not self._features or randomness.random() >= self._mutated_share():
             return None
