@@ -24,7 +24,7 @@ from typing import Any
 from minirun.simulation import Corpus
 from minirun.simulation._explore import Explored, explore
 
-from .mutating import ELSEWHERE, EVERYWHERE, TESTS, Mutant, _world, mutants, plant
+from .mutating import ELSEWHERE, EVERYWHERE, TESTS, Mutant, mutants, plant, without_hints, world_of
 
 __all__ = ["CORPORA", "WAYS", "search"]
 
@@ -38,7 +38,7 @@ def search(way: str, seeds: int, names: Sequence[str]) -> Iterator[Explored]:
     """Simulate so many worlds, by turns: the inputs of a corpus count as seeds do."""
     searches = []
     for place, name in enumerate(names):
-        scenario, options = _world(name)
+        scenario, options = world_of(name)
         own = range(place, seeds, len(names))
         searches.append(explore(scenario, own, options, shrinks=lambda _: False, corpus=_corpus(way, name)))
     for seed in range(seeds):
@@ -89,12 +89,12 @@ def find_in_process(mutant: Mutant, ways: Sequence[str], seeds: int, names: Sequ
 
 def table(chosen: Sequence[Mutant], ways: Sequence[str], seeds: int, *, own_worlds: bool) -> None:
     """Print a line for each planted bug, and how many each way has found."""
-    everywhere = [*EVERYWHERE, *ELSEWHERE]
     counts = dict.fromkeys(ways, 0)
     taken = dict.fromkeys(ways, 0)
     print(f"{'':40} " + "".join(f"{way:>10}" for way in ways))
     for mutant in chosen:
-        found = find_in_process(mutant, ways, seeds, mutant.worlds if own_worlds else everywhere)
+        names = (mutant if own_worlds else without_hints(mutant)).worlds
+        found = find_in_process(mutant, ways, seeds, names)
         for way in ways:
             counts[way] += found[way][0] is not None
             taken[way] += found[way][0] or seeds
@@ -108,7 +108,7 @@ def make(seeds: int, names: Sequence[str]) -> None:
     """Write the corpora anew: what so many seeds of each world meet, as far as a few inputs meet it."""
     logging.disable(logging.CRITICAL)
     for name in names:
-        scenario, options = _world(name)
+        scenario, options = world_of(name)
         corpus = Corpus(CORPORA, name, inputs_max=INPUTS_MAX)
         for explored in explore(scenario, range(seeds), options, corpus=corpus):
             explored.outcome.check()

@@ -154,9 +154,7 @@ def _chosen(options: int) -> Choices:
 
 def test_a_failure_of_a_mutation_is_kept_as_any_other() -> None:
     """It is shrunk, told as what it is, and its choices fail again without the corpus."""
-    found = next(
-        one for one in explore(doors, range(200), MEMORY, corpus=Corpus()) if one.outcome.failure is not None
-    )
+    found = next(one for one in explore(doors, range(200), MEMORY, corpus=Corpus()) if one.outcome.failure is not None)
     assert found.seed is None
     assert found.origin.endswith("a mutation,")
     assert replay(doors, found.outcome.picks, MEMORY).digest == found.outcome.digest
