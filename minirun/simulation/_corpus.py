@@ -40,8 +40,8 @@ INPUTS_MAX = 64
 # How many inputs a search knows at most, at some 50 kB each; then it forgets the half that has met what is least rare.
 KNOWN_MAX = 2_000
 # How many seeds are mutations, at least and at most; and how fast it is forgotten how much was new. Where nothing is
-# new any more, fresh seeds will go on like that, and mutations may not: four of five seeds are mutations then.
-MUTATED_MIN, MUTATED_MAX = 0.2, 0.9
+# new any more, fresh seeds will go on like that, and mutations may not: they are hoped to meet a little.
+MUTATED_MIN, MUTATED_MAX = 0.1, 0.9
 HOPE = 0.2
 FORGETTING = 0.95
 # Out of how many features that are drawn the rarest one is looked for.
@@ -129,7 +129,8 @@ class Corpus:
 
     def _mutated_share(self) -> float:
         fresh, mutations = self._yields[SeededChoices].mean, self._yields[MutatedChoices].mean
-        share = (mutations + HOPE) / (fresh + mutations + HOPE * 1.25)
+        # squared: as long as fresh seeds meet more, bugs that need no guidance are found by them
+        share = (mutations + HOPE) ** 2 / ((mutations + HOPE) ** 2 + fresh**2)
         return min(max(share, MUTATED_MIN), MUTATED_MAX)
 
     def _rare(self, randomness: random.Random) -> int:
