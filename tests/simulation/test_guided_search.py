@@ -14,12 +14,24 @@ from hypothesis import strategies as st
 from minirun import Event
 from minirun.cli._workers import Search, corpus_of
 from minirun.errors import ConfigurationError
-from minirun.simulation import Choices, Corpus, CorpusError, RecordedChoices, SeededChoices, World, explore, simulate
+from minirun.simulation import (
+    Choices,
+    Corpus,
+    CorpusError,
+    RecordedChoices,
+    SeededChoices,
+    World,
+    explore,
+    simulate,
+    why_unavailable,
+)
 from minirun.simulation._behaviour import Note, features_of
 from minirun.simulation._corpus import minimal
 from minirun.simulation._explore import replay, settings
 from minirun.simulation._mutate import MUTATIONS, MutatedChoices, answers_of, mutated
 
+from ..finds import CORPORA, INPUTS_MAX
+from ..mutating import ELSEWHERE, EVERYWHERE, world_of
 from .test_simulation import SCENARIOS
 
 MEMORY = {"storage": "memory"}
@@ -55,7 +67,7 @@ def opened(choices: Choices) -> dict[int, int] | None:
     """The same without a world: the features of what was met, or None where the bug was found."""
     choices.choose(2**16, "order within trio")
     notes: list[Note] = [("begins", "", 1)]
-    coverage = {}
+    coverage: dict[str, int] = {}
     for place, door in enumerate(DOORS):
         if choices.choose(KEYS, "a key") != 7 + place:
             return features_of(notes, coverage)
@@ -290,3 +302,27 @@ def test_processes_share_a_corpus() -> None:
     shares = [corpus.inputs for number in range(3) if (corpus := corpus_of(search, number)) is not None]
     assert sorted(picks for share in shares for picks in share) == sorted(inputs)
     assert [len(share) for share in shares] == [3, 2, 2]
+
+
+def test_the_corpora_that_ship_are_those_of_worlds() -> None:
+    """Each file can be read, is small, and is that of a world that there is."""
+    files = {corpus.file: corpus for name in (*EVERYWHERE, *ELSEWHERE) if (corpus := Corpus(CORPORA, name)).inputs}
+    assert {*CORPORA.iterdir()} == {*files}
+    assert max(len(corpus.inputs) for corpus in files.values()) <= INPUTS_MAX
+
+
+@pytest.mark.parametrize(
+    "worlds",
+    [
+        pytest.param(["choir on disk"], id="one"),
+        pytest.param([*EVERYWHERE, *ELSEWHERE], id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_what_the_corpora_have_met_is_no_failure(worlds: list[str]) -> None:
+    """The oddest worlds that searches have come upon hold what is promised."""
+    if why_unavailable() is not None:
+        pytest.skip(str(why_unavailable()))
+    for name in worlds:
+        scenario, options = world_of(name)
+        for explored in explore(scenario, [], options, corpus=Corpus(CORPORA, name)):
+            explored.outcome.check()
