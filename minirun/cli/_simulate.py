@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from ..errors import ConfigurationError
 from ..simulation import Corpus, CorpusError, why_unavailable
+from ..simulation._corpus import Learned
 from ..simulation._explore import (
     CoverageError,
     NondeterminismError,
@@ -32,7 +33,7 @@ from ..simulation._kept import KeptFileError, file_of, keep, read_kept
 from ..simulation._report import headline, report, story
 from ._load import load_scenario
 from ._show import plain, write
-from ._workers import Broken, Found, Learned, Message, Search, Tally, Workers, World, raised
+from ._workers import Broken, Found, Message, Search, Tally, Workers, World, raised
 
 __all__ = ["simulate"]
 
@@ -236,7 +237,7 @@ class _Searching:
             self._broken.append(message.why)
         elif isinstance(message, Learned):
             assert self._corpus is not None, "without a corpus nothing is learned"
-            self._corpus.told(message.picks, message.features)
+            self._corpus.told(message)
         elif isinstance(message, World):
             before = self._worlds.pop(message.seed, None)
             if before is None:

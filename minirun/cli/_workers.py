@@ -28,13 +28,14 @@ import attrs
 
 from ..simulation import Corpus
 from ..simulation._choices import SeededChoices
+from ..simulation._corpus import Learned
 from ..simulation._explore import TWICE_EVERY_SEEDS, Explored, explore, first_difference
 from ..simulation._kept import Kept, kept_of
 from ..simulation._report import headline, report, tidied
 from ..simulation._simulate import Outcome, simulate
 from ._load import load_scenario
 
-__all__ = ["Broken", "Found", "Learned", "Message", "Search", "Tally", "Workers", "seeds_of"]
+__all__ = ["Broken", "Found", "Message", "Search", "Tally", "Workers", "seeds_of"]
 
 # Seeds that follow each other go to one worker, so that those that are run twice (every 20th) fall to all of them.
 BLOCK_SEEDS = 20
@@ -110,14 +111,6 @@ class World:
             f"seed {self.seed} is another world where strings have other hashes: {found}; sort the sets on whose order"
             f" it depends. {HASH_SEED} set to a number gives all processes one order"
         )
-
-
-@attrs.frozen
-class Learned:
-    """An input that a worker knows when it ends, and what it meets."""
-
-    picks: tuple[int, ...]
-    features: frozenset[int]
 
 
 Message: TypeAlias = Tally | Found | Broken | World | Learned
@@ -206,8 +199,8 @@ class _Worker:
             if self._pipe.poll():
                 break
         self._tell()
-        for picks, features in [] if self._corpus is None else self._corpus.learned():
-            self._pipe.send(Learned(picks, features))
+        if self._corpus is not None:
+            self._pipe.send(self._corpus.learned())
 
     def _is_new(self, failure: BaseException) -> bool:
         return _kind(failure) not in self._kinds

@@ -21,7 +21,7 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from ..errors import ConfigurationError, MinirunError
 from ._choices import Choices, SeededChoices
 from ._mutate import Answer, MutatedChoices, answers_of, mutated
 
-__all__ = ["Corpus", "CorpusError", "file_name", "minimal", "stripped"]
+__all__ = ["Corpus", "CorpusError", "Learned", "file_name", "minimal", "stripped"]
 
 FORMAT = 1
 # How many inputs a corpus has at most. Each search begins with them, and one takes some 10 to 100 ms.
@@ -62,6 +62,16 @@ class _Known:
     answers: tuple[Answer, ...]
     features: Mapping[int, int]
     """And after how many choices each was first met."""
+
+
+@attrs.frozen
+class Learned:
+    """What a search knows at its end."""
+
+    met: Mapping[tuple[int, ...], frozenset[int]]
+    """The inputs that are worth to be kept, and what they meet."""
+    passed: frozenset[tuple[int, ...]]
+    """The inputs that it began with, and that did not fail: those that are not worth it are dropped."""
 
 
 class _Yield:
@@ -109,6 +119,7 @@ class Corpus:
         self._inputs_max = inputs_max
         self._known: list[_Known] = []
         self._told: dict[tuple[int, ...], frozenset[int]] = {}  # by other processes
+        self._passed: set[tuple[int, ...]] = set()  # inputs that this search began with, and that did not fail
         self._met: Counter[int] = Counter()  # how many worlds have met each feature, or looked for it
         self._owners: dict[int, _Known] = {}  # who has met it first
         self._features: list[int] = []  # the keys, to draw from
@@ -137,8 +148,13 @@ class Corpus:
         drawn = (self._features[randomness.randrange(len(self._features))] for _ in range(DRAWN))
         return min(drawn, key=self._met.__getitem__)
 
-    def learn(self, choices: Choices, features: Mapping[int, int]) -> None:
-        """Note what a world that has not failed has met, and after how many choices."""
+    def learn(self, choices: Choices, features: Mapping[int, int], began_with: tuple[int, ...] | None = None) -> None:
+        """
+        Note what a world that has not failed has met, and after how many choices; and which of the `inputs` it is, if
+        it is one. What that has chosen may be another list by now: of what the scenario is today.
+        """
+        if began_with is not None:
+            self._passed.add(began_with)
         new = [feature for feature in features if feature not in self._met]
         self._met.update(dict.fromkeys(features, 1))
         found = self._yields.get(type(choices))
@@ -164,19 +180,20 @@ class Corpus:
 
     # --- keeping
 
-    def learned(self) -> Iterator[tuple[tuple[int, ...], frozenset[int]]]:
-        """The inputs that are worth to be kept, and what they meet: what another process is `told` of this one."""
+    def learned(self) -> Learned:
+        """What another process is `told` of this one."""
         met = {known.picks: frozenset(known.features) for known in self._known}
-        return ((picks, met[picks]) for picks in minimal(met, self._inputs_max))
+        return Learned({picks: met[picks] for picks in minimal(met, self._inputs_max)}, frozenset(self._passed))
 
-    def told(self, picks: tuple[int, ...], features: frozenset[int]) -> None:
+    def told(self, learned: Learned) -> None:
         """Take what another process has learned."""
-        self._told[picks] = features
+        self._told.update(learned.met)
+        self._passed |= learned.passed
 
     def kept(self) -> list[tuple[int, ...]]:
         """What is to be kept: of what this search has learned, and all that it has not come to."""
         met = {**self._told, **{known.picks: frozenset(known.features) for known in self._known}}
-        unknown = [picks for picks in self.inputs if picks not in met]
+        unknown = [picks for picks in self.inputs if picks not in met and picks not in self._passed]
         return [*minimal(met, self._inputs_max - len(unknown)), *unknown]
 
     def save(self) -> None:

@@ -177,7 +177,7 @@ def explore(
     first, and then many seeds are mutations of what has met something new; it learns of all that does not fail. A
     `BaseException` that is no failure (Ctrl-C, skipping) is raised.
     """
-    for seed, origin, make in _tries(seeds, corpus):
+    for seed, origin, make, began_with in _tries(seeds, corpus):
         often = seed is not None and seed % TWICE_EVERY_SEEDS == 0
         run = _runner(scenario, {**options, "deep": often})
         choices = make()
@@ -192,25 +192,25 @@ def explore(
             small = _small(run, outcome)
             _look_deeper(small, scenario, options)
         if corpus is not None and outcome.failure is None:
-            corpus.learn(choices, outcome.behaviour)
+            corpus.learn(choices, outcome.behaviour, began_with)
         yield Explored(seed, small, outcome.coverage, len(outcome.picks), origin)
 
 
-Try: TypeAlias = "tuple[int | None, str, Callable[[], Choices]]"
-"""The seed, if its choices follow from it alone; what it is, for people; and what makes its choices."""
+Try: TypeAlias = "tuple[int | None, str, Callable[[], Choices], tuple[int, ...] | None]"
+"""The seed, if its choices follow from it alone; what it is, for people; what makes its choices; which input it is."""
 
 
 def _tries(seeds: Iterable[int], corpus: Corpus | None) -> Iterator[Try]:
     """What is to be simulated: what comes of the ones before decides on those that are mutations."""
     for number, picks in enumerate([] if corpus is None else corpus.inputs):
-        yield None, f"input {number + 1} of the corpus", partial(RecordedChoices, picks)
+        yield None, f"input {number + 1} of the corpus", partial(RecordedChoices, picks), picks
     for seed in seeds:
         # those that are run twice are run by another process, too, that knows nothing but the seed
         make = None if corpus is None or seed % TWICE_EVERY_SEEDS == 0 else corpus.choices(seed)
         if make is None:
-            yield seed, f"seed {seed}", partial(SeededChoices, seed)
+            yield seed, f"seed {seed}", partial(SeededChoices, seed), None
         else:
-            yield None, f"seed {seed}, a mutation,", make
+            yield None, f"seed {seed}, a mutation,", make, None
 
 
 def replay(scenario: Scenario, picks: Sequence[int], options: Mapping[str, Any]) -> Outcome:

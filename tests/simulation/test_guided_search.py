@@ -232,6 +232,17 @@ def test_what_a_search_did_not_come_to_or_what_fails_stays(tmp_path: Path) -> No
     assert sorted(corpus.kept()) == sorted([bug, calm])
 
 
+def test_inputs_that_meet_nothing_of_their_own_are_dropped() -> None:
+    """By the search that finds it out, or by what another process tells of it."""
+    few, same = (0, 0, 0, 3), (0, 0, 0, 4)
+    corpus, other = Corpus(), Corpus()
+    corpus.inputs = other.inputs = [few, same]
+    assert len(list(explore(doors, [], MEMORY, corpus=corpus))) == 2
+    assert corpus.kept() == [few]
+    other.told(corpus.learned())
+    assert other.kept() == [few]
+
+
 def test_inputs_of_another_scenario_are_harmless(tmp_path: Path) -> None:
     """A scenario that has changed, or fits nothing of a file: other worlds than before, and no failures."""
     corpus = Corpus(tmp_path, "money")
@@ -239,7 +250,10 @@ def test_inputs_of_another_scenario_are_harmless(tmp_path: Path) -> None:
     found = searched(range(3), corpus)
     assert len(found) == 6
     corpus.save()
-    assert json.loads(corpus.file.read_text("utf-8"))["test"] == "money" if corpus.file else False
+    assert corpus.file is not None
+    kept = json.loads(corpus.file.read_text("utf-8"))
+    assert kept["test"] == "money"
+    assert [999_999, 3, 10**30] not in kept["inputs"], "what it has chosen here is kept"
 
 
 FEATURES = st.dictionaries(
