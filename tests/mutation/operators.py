@@ -68,9 +68,9 @@ class Mutant:
     operator: str
     before: str
     after: str
-    lines: tuple[int, int] = attrs.field(converter=tuple)
+    lines: tuple[int, int]
     """The first and the last line that a test must pass to see it, if it is in a function."""
-    names: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    names: tuple[str, ...] = ()
     """The names that are bound to what is changed, if it runs at import."""
 
 

@@ -38,7 +38,8 @@ def all_mutants(paths: Iterable[str] | None = None, cache: Path | None = None) -
         source = (ROOT / path).read_bytes()
         kept = cache / "mutants" / digest(operators + path.encode() + source) if cache is not None else None
         if kept is not None and kept.exists():
-            found += [Mutant(**told) for told in json.loads(kept.read_text())]
+            told = json.loads(kept.read_text())
+            found += [Mutant(**{**m, "lines": tuple(m["lines"]), "names": tuple(m["names"])}) for m in told]
             continue
         own = mutants_of(source.decode(), path)
         found += own
