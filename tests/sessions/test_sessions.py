@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,25 @@ async def test_not_found_names_the_apps_that_have_it() -> None:
         await service.create_session(app_name="other", user_id="someone-else", session_id="s")
         with pytest.raises(SessionNotFoundError, match="one of this user and id: blog, shop; look for it with"):
             await service.read_events(**HERE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_invocations_are_listed_by_any_of_the_names_of_their_session(kind: str, tmp_path: Path) -> None:
+    """App, user and session, each alone and together with the others."""
+    names = ("app_name", "user_id", "session_id")
+    keys = [SessionKey(*key) for key in product(("a", "b"), ("u", "v"), ("s", "t"))]
+    async with services(tmp_path)[kind]() as service:
+        for number, key in enumerate(keys):
+            await service.create_session(**attrs.asdict(key))
+            writer = await service.open_writer(key, f"e-{number}", None, reject=False)
+            assert writer is not None
+            await begin(writer)
+            await writer.finish(InvocationStatus.COMPLETED)
+        for asked in product((None, "a"), (None, "v"), (None, "s")):
+            found = await service.list_invocations(**dict(zip(names, asked, strict=True)))
+            places = [attrs.astuple(key) for key in keys]
+            fits = [own for own in places if all(a in (None, b) for a, b in zip(asked, own, strict=True))]
+            assert [(each.app_name, each.user_id, each.session_id) for each in found] == fits
 
 
 @pytest.mark.parametrize("kind", KINDS)
