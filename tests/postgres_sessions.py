@@ -32,9 +32,9 @@ def sql(url: str, *statements: str) -> list[tuple[str | None, ...]]:
 
 def empty(url: str) -> None:
     """Delete what minirun has stored there, if it has stored anything."""
-    if sql(url, "SELECT to_regclass('minirun.store')") != [(None,)]:
-        deletes = "; ".join(f"DELETE FROM minirun.{table}" for table in TABLES)  # faster than TRUNCATE of small tables
-        sql(url, f"{deletes}; UPDATE minirun.store SET commit_no = 0, session_no = 0")
+    deletes = "; ".join(f"DELETE FROM minirun.{table}" for table in TABLES)  # faster than TRUNCATE of small tables
+    deletes += "; UPDATE minirun.store SET commit_no = 0, session_no = 0"
+    sql(url, f"DO $$ BEGIN IF to_regclass('minirun.store') IS NOT NULL THEN {deletes}; END IF; END $$")
 
 
 def check_database(url: str, *, is_whole: bool = False) -> None:

@@ -173,6 +173,8 @@ class Calls:
 
     def cancel(self, provider_ids: Collection[str]) -> None:
         """End the calls that the model has taken back: their results are sent to nobody."""
+        if provider_ids:
+            self.talk.sending.take_back(provider_ids)
         for call_id, given in self.provider_ids.items():
             if given in provider_ids:
                 self._withdrawn.add(call_id)

@@ -2,8 +2,9 @@
 What is said in a live run, by the user and by the model: shown piece by piece, and stored when it is whole, or cut off.
 
 Pieces are partial events: in order with the rest, and never stored. An utterance is one event, with its text as
-content. That of the user may be understood only when the answer is stored already: it says so then
-(`live["before_seq"]`), and prompts have it in its place. Of an answer that is cut off the event has what was played.
+content. That of the user may be understood only when what was said after it is stored already, an answer or another
+utterance: it says so then (`live["before_seq"]`), and prompts have it in its place. Of an answer that is cut off the
+event has what was played.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Speech:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._heard: dict[str | None, Heard] = {}  # by item, in the order in which they began
+        self._utterances = 0  # how many have begun
+        self._stored: list[tuple[Heard, int]] = []  # those that began after one that is not, and where they stand
         self._answer: Answer | None = None
         self._begun = 0  # how many answers
         self._places: dict[int, int] = {}  # of answers in the log, by their number
@@ -65,7 +68,8 @@ class Speech:
         if heard is None and not _says_something(response):
             return  # the end of an utterance that is stored already
         if heard is None:
-            heard = self._heard[item] = Heard(item, self._begun)
+            heard = self._heard[item] = Heard(item, self._utterances, self._begun)
+            self._utterances += 1
             if item is not None and None in self._recorded:
                 self._recorded[item] = self._recorded[None]
         spoken = response.input_transcription
@@ -102,8 +106,8 @@ class Speech:
             return
         recording = self._recorded.get(heard.item_id)
         live: dict[str, Any] = {} if heard.item_id is None else {"item_id": heard.item_id}
-        if heard.answers in self._places:
-            live["before_seq"] = self._places[heard.answers]
+        if (before := self._follower(heard)) is not None:
+            live["before_seq"] = before
         event = Event(
             id=self._next_id("heard") if recording is None else recording.event_id,
             author="user",
@@ -114,6 +118,9 @@ class Speech:
         )
         stored = await self._talk.emit(event, closing=closing)
         self._heard.pop(heard.item_id, None)  # not before: who leaves meanwhile has said it (`keep_rest`)
+        self._stored.append((heard, stored.seq or 0))
+        oldest = min((each.number for each in self._heard.values()), default=self._utterances)
+        self._stored = [each for each in self._stored if each[0].number > oldest]
         self._recorded.pop(heard.item_id, None)
         if self._recorded.get(None) is recording:
             self._recorded.pop(None, None)
@@ -124,6 +131,14 @@ class Speech:
             self.stop_showing()
             async with self._talk.sending.lock:
                 await self._talk.connection.cancel()
+
+    def _follower(self, heard: Heard) -> int | None:
+        """Where what was said next after *heard* stands in the log, if it does: an utterance, or the answer."""
+        later = min((each for each in self._stored if each[0].number > heard.number), default=None, key=_number)
+        answer = self._places.get(heard.answers)
+        if later is None or (answer is not None and later[0].answers > heard.answers):
+            return answer
+        return later[1]
 
     async def is_blocked(self, content: Content) -> bool:
         """Ask the hooks before the model about what the user has said; True: one has answered, and said so."""
@@ -418,7 +433,8 @@ class Speech:
                 self._take_back(answer, lambda event: True)
                 event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, answer.shown_ms))
                 await self._talk.emit(await self._with_recording(event, rest_of), closing=True)
-        except MinirunError:  # the store fails: the end of the run reports it
+        except MinirunError as error:  # the store fails: the end of the run says so
+            self._talk.context._invocation.failures.late.append(error)
             await trio.lowlevel.checkpoint_if_cancelled()
         finally:
             for recording in {*self._recorded.values(), *([self._recording] if self._recording else [])}:
@@ -432,6 +448,10 @@ class Speech:
     def _next_id(self, what: str) -> str:
         context = self._talk.context
         return context._following_id(f"{context._path}!{what}")
+
+
+def _number(stored: tuple[Heard, int]) -> int:
+    return stored[0].number
 
 
 def _says_something(response: LlmResponse) -> bool:

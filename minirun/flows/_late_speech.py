@@ -1,8 +1,9 @@
 """
 Speech whose text was known only after it was answered: in prompts it stands before the answer, as it was said.
 
-Its event names the first event of the answer (`live["before_seq"]`). And answers that were cut off while they were
-played, after they had been stored: of these what was heard is shown, as a later event tells (`live["cut_seq"]`).
+Its event names the first event of the answer, or what the user has said next (`live["before_seq"]`). And answers that
+were cut off while they were played, after they had been stored: of these what was heard is shown, as a later event
+tells (`live["cut_seq"]`).
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ def take(transcript: Transcript, event: Event, content: Content) -> None:
     late = changed(content, role="user")
     if place and transcript._contents[place - 1].text == transcript.prompts.earlier:
         transcript._contents[place - 1] = late  # which stood in for it
+        transcript._places[event.seq] = place - 1
         return
     transcript._contents.insert(place, late)
     transcript._places = {each: at + (at >= place) for each, at in transcript._places.items()}
+    transcript._places[event.seq] = place  # something said before it may be understood even later
 
 
 def cut(transcript: Transcript, event: Event) -> None:

@@ -31,13 +31,15 @@ class Heard:
 
     Args:
         item_id: What the server calls it; None if it calls it nothing.
+        number: Its place among all that the user has said.
         answers: How many answers had begun when it began.
     """
 
-    __slots__ = ("answers", "item_id", "pieces")
+    __slots__ = ("answers", "item_id", "number", "pieces")
 
-    def __init__(self, item_id: str | None, answers: int) -> None:
+    def __init__(self, item_id: str | None, number: int, answers: int) -> None:
         self.item_id = item_id
+        self.number = number
         self.answers = answers
         self.pieces: list[str] = []
 
