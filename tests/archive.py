@@ -18,14 +18,10 @@ import trio
 from minirun import Event, InvocationContext, ParallelAgent, RunConfig, Runner
 from minirun.agents import BaseAgent
 from minirun.errors import (
-    InvalidMessageError,
-    InvalidValueError,
     SessionBusyError,
-    SessionNotFoundError,
     StaleSessionError,
     StorageError,
 )
-from minirun.events import EventActions
 from minirun.sessions import GetSessionConfig, InvocationStatus, _earlier
 from minirun.simulation import World
 from minirun.simulation._checks import _own_state
@@ -107,13 +103,17 @@ async def _archive(world: World) -> None:
         )
         log = await runner.session_service.read_events(app_name="app", user_id="ada", session_id=made.id)
         forks[made.id] = made.revision, log
-        expect(_own(made.state) == _own_state(log), f"fork {made.id} has the state {made.state}, its events make another")
+        expect(
+            _own(made.state) == _own_state(log), f"fork {made.id} has the state {made.state}, its events make another"
+        )
 
     async def append(runner: Runner) -> None:
         session = await _read(runner, GetSessionConfig(num_recent_events=pick(3, "what an editor reads")))
         await world.sleep(0)
         edits = session.state.get("edits", 0) + 1
-        await runner.session_service.append_event(session, Event(author="editor", message="edit", state={"edits": edits}))
+        await runner.session_service.append_event(
+            session, Event(author="editor", message="edit", state={"edits": edits})
+        )
 
     async def read(runner: Runner) -> None:
         for _ in range(2):
@@ -187,8 +187,8 @@ async def _read(runner: Runner, config: GetSessionConfig | None) -> Any:
     visible = _visible(log)
     expected = visible if wanted is None else visible[max(0, len(visible) - wanted) :]
     found = [event.seq for event in session.events]
-    expect(found == [event.seq for event in expected], f"{wanted} events were read, and found were {found} of {len(log)}")
-    expect(_own(session.state) == _own_state(log), f"the state was read as {session.state}, and the events make another")
+    expect(found == [event.seq for event in expected], f"of {wanted} events that were read these are found: {found}")
+    expect(_own(session.state) == _own_state(log), f"what was read as state is not the fold: {session.state}")
     return session
 
 
@@ -220,7 +220,9 @@ async def _check_forks(world: World, runner: Runner, log: Log, forks: dict[str, 
     for name, (at, past) in forks.items():
         expect(past == log[: at + 1], f"{name} was made at event {at}, and has another past")
         newest, following = log[at], log[at + 1] if at + 1 < len(log) else None
-        at_work = following is not None and following.author != "user" and following.invocation_id == newest.invocation_id
+        at_work = (
+            following is not None and following.author != "user" and following.invocation_id == newest.invocation_id
+        )
         for one in await service.list_invocations(app_name="app", user_id="ada", session_id=name):
             status = one.status
             expect(status is not InvocationStatus.RUNNING, f"{one.invocation_id} runs in {name}, and nobody runs it")

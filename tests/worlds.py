@@ -6,7 +6,7 @@ its users have been promised: that sums are conserved, that what took effect is 
 What is true of every world is checked by the simulation itself. A world takes a few milliseconds, so that thousands of
 seeds can be tried; which of them go together with which faults is told by `WORLDS`, and by `KEEPING` of those in which
 things are kept. Trees of agents are in trees.py, agents that wait in waiting.py, that keep things in keeping.py, and
-that have secrets in vaults.py.
+that have secrets in vaults.py; agents that write, read and spend are in scribes.py, and the past of a session in archive.py.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, ToolContext, exit_loop
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
+from .archive import archive
 from .gates import gate
 from .graph_worlds import graphs
 from .helpers import Logic, Place
 from .keeping import annals, diary, studio
 from .laws import UNANSWERED, Log, check_calls, check_shown, expect, kind_of, read_logs
+from .scribes import scribes, spenders
 from .trees import trees
 from .vaults import vaults
 from .waiting import office, orders
@@ -918,9 +920,14 @@ KEEPING: dict[str, tuple[Scenario, Options]] = {
     "gate in memory": (gate, {"faults": IN_MEMORY, "storage": "memory", "processes": 1}),
     "gate in two processes": (gate, {"faults": ALL, "storage": "sqlite", "processes": 2}),
     "vaults in memory": (vaults, {"faults": IN_MEMORY, "storage": "memory", "processes": 1}),
+    "scribes in memory": (scribes, {"faults": (), "storage": "memory", "processes": 1}),
+    "scribes on disk": (scribes, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 1}),
+    "spenders in memory": (spenders, {"faults": (), "storage": "memory", "processes": 1}),
+    "archive in memory": (archive, {"faults": (), "storage": "memory", "processes": 1}),
+    "archive in two processes": (archive, {"faults": (), "storage": "sqlite", "processes": 2}),
 }
-"""The worlds in which artifacts, memories, summaries and credentials are kept, and those with guardrails. Planted bugs
-that name none are not looked for here."""
+"""The worlds in which artifacts, memories, summaries and credentials are kept, those with guardrails, and those in which
+what is stored, read, spent and shared is looked at closely. Planted bugs that name none are not looked for here."""
 
 
 def coverage_of(worlds: Mapping[str, tuple[Scenario, Options]], seeds: int) -> Counter[str]:
