@@ -33,7 +33,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-__all__ = ["BARE", "MINIRUN", "Process", "run", "start"]
+__all__ = ["BARE", "MINIRUN", "PYTEST", "Process", "run", "start"]
 
 # What minirun and its tests import of others; for processes that import minirun from somewhere else.
 BARE = (
@@ -45,6 +45,8 @@ MINIRUN = BARE.replace(" pytest", "") + (
     " minirun minirun.cli minirun.cli._answer minirun.cli._artifacts minirun.cli._docs minirun.cli._invocations"
     " minirun.cli._mcp minirun.cli._work minirun.testing minirun.tools.mcp"
 )
+# For processes that are pytest: nothing that has a plugin, of which pytest says that it cannot be rewritten any more.
+PYTEST = "asyncio attrs cattrs.preconf difflib pytest _pytest.debugging sqlite3 trio trio.testing unittest.mock"
 
 # As long as nothing is wrong, a process of a test ends at once.
 PATIENCE_S = 120

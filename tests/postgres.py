@@ -50,7 +50,6 @@ SETTINGS = {
     "log_min_messages": "fatal",
     "max_wal_size": "256MB",
     "autovacuum_naptime": "10s",
-    "deadlock_timeout": "100ms",
     "dynamic_shared_memory_type": "mmap",  # files in its folder, which are removed with it
     "recovery_init_sync_method": "syncfs",  # 100 ms instead of 10 s after each kill
 }

@@ -308,7 +308,7 @@ FAULTS = [
 
 @needs_vfs
 @pytest.mark.parametrize(("code", "for_good"), FAULTS)
-@pytest.mark.parametrize("stride", [199, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [127, pytest.param(1, marks=pytest.mark.slow)])
 async def test_a_disk_that_fails_at_any_place_is_told_as_it_is(
     stride: int, code: int, for_good: bool, tmp_path: Path
 ) -> None:

@@ -44,7 +44,9 @@ from ..mcp_servers import hostile, kinds, older
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 
 ROOT = Path(__file__).parents[2]
-SERVERS = tuple(f"tests.mcp_servers.{name}" for name in ("desk", "hostile", "kinds", "older"))
+NAMES = ("desk", "hostile", "kinds", "older")
+SERVERS = (*(f"tests.mcp_servers.{name}" for name in NAMES), "tests.mcp_kills", "minirun.cli")
+"""What has imported what these servers use."""
 
 
 def stdio(name: str, *arguments: object) -> StdioServer:
