@@ -36,7 +36,7 @@ async def test_a_history_of_the_same_length_below_an_open_service_is_another_one
         sql(path, "DELETE FROM session_state")
         sql(path, "UPDATE sessions SET revision = 1, chain = ?, update_time = ?", chain, number)
         await append(other, await get(other), "restored", k="restored")
-        with pytest.raises(StaleSessionError, match="another history"):
+        with trio.fail_after(30), pytest.raises(StaleSessionError, match="another history"):  # else it looks for ever
             await append(service, session, "more")
         found = await get(service)
         assert (texts(found), found.revision, found.state["k"]) == (["kept", "restored"], 2, "restored")
