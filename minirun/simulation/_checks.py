@@ -18,7 +18,7 @@ import attrs
 from .._json import JSON
 from ..events import Event
 from ..flows._going_on import goes_on
-from ..sessions import InvocationStatus, SessionKey, SessionWriter
+from ..sessions import Invocation, InvocationStatus, SessionKey, SessionWriter
 
 __all__ = ["FIRST", "Checkers", "Ledger", "State", "visible_of"]
 
@@ -64,6 +64,13 @@ class Ledger:
         """The ids of all calls that were ever stored."""
         self.deleted: list[tuple[SessionKey, Event]] = []
         """The events of deleted sessions: what they wrote to shared scopes stays."""
+
+    def end_of(self, invocation: Invocation) -> InvocationStatus | None:
+        """How an invocation has ended, as far as anybody was told; None where a fork has it from its past."""
+        key = SessionKey(invocation.app_name, invocation.user_id, invocation.session_id)
+        if invocation.seq < self.own.get(key, 0):
+            return None
+        return self.ended.get(invocation.invocation_id)
 
     def left_open(self, key: SessionKey, resumed: str | None) -> list[str]:
         """

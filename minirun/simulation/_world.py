@@ -378,7 +378,7 @@ class World:
             await self._until_true(check)
         self._witness.find()
         for invocation in await self._ended_invocations():
-            told = self._ledger.ended.get(invocation.invocation_id)
+            told = self._ledger.end_of(invocation)
             if told is not None and invocation.status not in (told, InvocationStatus.INTERRUPTED):
                 self._fail(f"{invocation.invocation_id} has ended as {told}, and is listed as {invocation.status}")
         logs = {key: self._store.log(key) for key in self._store.stored()}
