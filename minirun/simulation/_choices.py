@@ -14,14 +14,12 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-
-import attrs
+from typing import NamedTuple
 
 __all__ = ["Choice", "Choices", "DrawnChoices", "RecordedChoices", "SeededChoices", "depth_first"]
 
 
-@attrs.frozen
-class Choice:
+class Choice(NamedTuple):
     """One choice that was made: what it was about, of how many options, and which; where they have names, those."""
 
     label: str
@@ -68,7 +66,7 @@ class Choices(ABC):
 
     def explain(self, place: int, label: str) -> None:
         """Say in other words what the choice at *place* was about: by now it is known what it has led to."""
-        self.trace[place] = attrs.evolve(self.trace[place], label=label, came_true=len(self.trace))
+        self.trace[place] = self.trace[place]._replace(label=label, came_true=len(self.trace))
 
     @property
     def picks(self) -> list[int]:

@@ -16,7 +16,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any, TypeAlias, TypeVar
 
 import attrs
@@ -26,7 +26,7 @@ from ._choices import Choice, Choices, RecordedChoices, SeededChoices
 from ._faults import COULD_STRIKE, HAS_STRUCK, checked_faults
 from ._guard import LeakError
 from ._schedule import STEPS_MAX, LivelockError
-from ._simulate import Outcome, Scenario, check_settings, simulate
+from ._simulate import Outcome, Scenario, check_settings, simulate, simulate_each
 from ._watchdog import WatchdogError
 from ._world import CheckError
 
@@ -155,25 +155,26 @@ def explore(
     shrinks: Callable[[BaseException], bool] = lambda failure: True,
 ) -> Iterator[Explored]:
     """
-    Simulate *seeds* one after another, each when it is asked for. *options* are those of `simulate`.
+    Simulate *seeds* one after another, some ahead of what is asked for. *options* are those of `simulate`.
 
     *shrinks* says which failures are worth it. After one it can be asked to go on. A `BaseException` that is no failure
     (Ctrl-C, skipping) is raised.
     """
-    for seed in seeds:
-        often = seed % TWICE_EVERY_SEEDS == 0
-        run = _runner(scenario, {**options, "deep": often})
-        outcome = run(SeededChoices(seed))
-        if (often or outcome.failure is not None) and not _is_overdue(outcome):
-            strict = _runner(scenario, {**options, "deep": often, "strict": often})
-            outcome, first = _agreed(outcome, strict(SeededChoices(seed))), outcome
-            if first.failure is None and isinstance(outcome.failure, LeakError):
-                run = strict  # only this one sees it
-        small = outcome
-        if outcome.failure is not None and not _is_overdue(outcome) and shrinks(outcome.failure):
-            small = _small(run, outcome)
-            _look_deeper(small, scenario, options)
-        yield Explored(seed, small, outcome.coverage, len(outcome.picks))
+    for often, some in groupby(seeds, lambda seed: seed % TWICE_EVERY_SEEDS == 0):
+        looked = {**options, "deep": often}
+        for first in simulate_each(scenario, map(SeededChoices, some), **looked):
+            assert isinstance(first.seed, int)
+            run, outcome = _runner(scenario, looked), first
+            if (often or first.failure is not None) and not _is_overdue(first):
+                strict = _runner(scenario, {**looked, "strict": often})
+                outcome = _agreed(first, strict(SeededChoices(first.seed)))
+                if first.failure is None and isinstance(outcome.failure, LeakError):
+                    run = strict  # only this one sees it
+            small = outcome
+            if outcome.failure is not None and not _is_overdue(outcome) and shrinks(outcome.failure):
+                small = _small(run, outcome)
+                _look_deeper(small, scenario, options)
+            yield Explored(first.seed, small, outcome.coverage, len(outcome.picks))
 
 
 def replay(scenario: Scenario, picks: Sequence[int], options: Mapping[str, Any]) -> Outcome:

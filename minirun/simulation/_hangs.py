@@ -27,7 +27,7 @@ from .._json import brief
 from ..errors import DeadlineExceededError, MinirunError
 from ..runtime import RunConfig
 from ..runtime._run import Execution
-from ._private import deadline_of, forget_children, living_generators, on_jump, stop_loop, unshield
+from ._private import deadline_of, forget_children, living_generators, stop_loop, unshield
 from ._report import task_in_words
 from ._waits import Parked, circle, dump, is_asleep
 
@@ -111,7 +111,6 @@ class Hangs:
         clock = trio.lowlevel.current_clock()
         assert isinstance(clock, MockClock), "worlds live in virtual time"
         self._clock = clock
-        on_jump(clock, self._may_jump)
 
     def spawned(self, task: trio.lowlevel.Task) -> None:
         """A task of a run's agents begins: its deadline is one of the runtime's."""
@@ -146,7 +145,7 @@ class Hangs:
 
     # --- time
 
-    def _may_jump(self, seconds: float) -> bool:
+    def may_jump(self, seconds: float) -> bool:
         """Look before time passes, for all tasks are at rest now; False where it must not pass any more."""
         if self.failure is None:
             problem = self._look(seconds)

@@ -48,6 +48,10 @@ def _invocation_in(task: str) -> str | None:
     return found[-1] if found else None
 
 
+def _never(kind: str, label: str) -> bool:
+    return False
+
+
 class Mishaps:
     """What goes wrong in one world, until it is healed."""
 
@@ -59,10 +63,8 @@ class Mishaps:
         self._rates = Rates(world.choices, world.faults)
         self.is_healed = False
         self._clock_offset_max_s = 0.0
-
-    def strikes(self, kind: str, label: str) -> bool:
-        """Whether something of this kind goes wrong now."""
-        return not self.is_healed and self._rates.strikes(kind, label)
+        self.strikes = self._rates.strikes
+        """Whether something of a kind goes wrong now; what, is the second argument."""
 
     def told(self) -> dict[str, int]:
         """Which of the faults that were named could strike in this world, and how often each has."""
@@ -71,6 +73,7 @@ class Mishaps:
     def heal(self) -> None:
         """Nothing goes wrong from now on, and clocks that were set back are set right: leases run out."""
         self.is_healed = True
+        self.strikes = _never
         self._schedule.stalled.clear()
         self._world._machine.clock_offset_s = self._clock_offset_max_s
 

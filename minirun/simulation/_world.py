@@ -125,6 +125,8 @@ def _restart(root: BaseAgent, *, only_named: bool) -> None:
 def _holds(check: Callable[[], object]) -> bool:
     """Call a check: what is false, and not None, says that it does not hold."""
     found = check()
+    if found is True:
+        return True
     if inspect.iscoroutine(found):
         found.close()
         msg = f"expected a check that is a plain function, found {_name_of(check)}, which is async"
