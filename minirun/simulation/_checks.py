@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import attrs
@@ -494,8 +495,13 @@ class Checkers:
         self.closed = _all(checkers, "closed")
 
 
+@cache
+def _wants(kind: type[Checker], name: str) -> bool:
+    return name in kind.__dict__
+
+
 def _all(checkers: Iterable[Checker], name: str) -> Callable[..., None]:
-    wanted = [getattr(checker, name) for checker in checkers if name in type(checker).__dict__]
+    wanted = [getattr(checker, name) for checker in checkers if _wants(type(checker), name)]
     if len(wanted) == 1:
         only: Callable[..., None] = wanted[0]
         return only

@@ -77,13 +77,26 @@ class Choices(ABC):
     def _pick(self, options: int, prefer: Callable[[random.Random], int] | None) -> int: ...
 
 
+class _Luck(random.Random):
+    """Draws as `random.Random` does, with less ado where a number below another one is asked for."""
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        """A number below *start*, or as `random.Random` has it."""
+        if stop is not None or start < 1:
+            return super().randrange(start, stop, step)
+        bits = start.bit_length()
+        while (drawn := self.getrandbits(bits)) >= start:
+            pass
+        return drawn
+
+
 class SeededChoices(Choices):
     """Choices by randomness that follows from a seed."""
 
     def __init__(self, seed: int | str) -> None:
         super().__init__()
         self.seed = seed
-        self._luck = random.Random(f"minirun {seed}")
+        self._luck = _Luck(f"minirun {seed}")
 
     def _pick(self, options: int, prefer: Callable[[random.Random], int] | None) -> int:
         return self._luck.randrange(options) if prefer is None else prefer(self._luck)

@@ -79,6 +79,8 @@ class Mishaps:
 
     def step(self) -> None:
         """Let something go wrong, or nothing, before the schedule goes on."""
+        if not self._world.faults:
+            return
         if self.strikes("lock", "another program locks the file"):
             self._world._nursery.start_soon(self._hold_lock, name="another program")
         living = self._processes.living()

@@ -243,10 +243,12 @@ class Schedule:
             msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.hangs.dump()}"
             self.hangs.fail(LivelockError(msg))
             return False
-        name = names[0]
-        if len(names) > 1:
-            prefer = self._policy(self, names)
-            name = names[self._choices.choose(len(names), f"step {self.steps}", prefer, tuple(names))]
+        if len(names) == 1:
+            self.last = names[0]
+            self._release(self._parked.pop(names[0]))
+            return True
+        prefer = self._policy(self, names)
+        name = names[self._choices.choose(len(names), f"step {self.steps}", prefer, tuple(names))]
         self.last = name
         self._release(self._parked.pop(name))
         one_in = self._together_one_in

@@ -93,8 +93,10 @@ def simulate(
     Raises:
         ConfigurationError: The settings are none, or do not go together.
     """
-    options = {"faults": faults, "storage": storage, "processes": processes, "deep": deep, "strict": strict}
-    return next(simulate_each(scenario, [choices], **options))
+    outcomes = simulate_each(
+        scenario, [choices], faults=faults, storage=storage, processes=processes, deep=deep, strict=strict
+    )
+    return next(outcomes)
 
 
 def simulate_each(
@@ -210,13 +212,15 @@ class _Simulation:
         self._guard.stop()
         hangs.bury()
         failure = None if error is None else first_failure(error)
-        is_failure = failure is None or isinstance(failure, Exception) or is_pytest_failure(failure)
-        if not is_failure and self._watchdog.failure is None:
+        if failure is not None and not self._is_failure(failure):
             raise failure from None
         world.coverage.update(world._mishaps.told())
         failure = self._watchdog.failure or self._guard.leak or world.problem or hangs.explained(failure)
         found = (tuple(world.log), tuple(self._choices.trace), world.coverage, world.schedule.steps)
         return Outcome(failure, *found, seed=self._choices.seed)
+
+    def _is_failure(self, error: BaseException) -> bool:
+        return isinstance(error, Exception) or self._watchdog.failure is not None or is_pytest_failure(error)
 
 
 def is_pytest_failure(failure: BaseException) -> bool:
