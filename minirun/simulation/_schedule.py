@@ -174,7 +174,10 @@ class Schedule:
             self.hangs.ended()
 
     def _give_up(self) -> None:
-        """Tasks take turns without end, and no step comes of it: cancel everything."""
+        """Tasks take turns without end, and no step comes of it: cancel everything, or leave them where they stand."""
+        if self._is_open:
+            self.hangs.takes_too_long()
+            return
         msg = f"no end after {TURNS_MAX} turns of tasks, of which {self.steps} were steps; the tasks:\n"
         self.hangs.fail(LivelockError(msg + self.hangs.dump()))
 
@@ -182,6 +185,8 @@ class Schedule:
         """All tasks wait, at least until *deadline*: let one through. False if none is parked, so that time jumps."""
         driver = self._driver or self._sleeper
         if driver is None:
+            if self._is_open:
+                self.hangs.rests(deadline, self._names.turns_left)
             return False
         if not self._parked and (deadline < float("inf") or self._names.turns_left < self._rested_at):
             self._driver, self._sleeper = None, driver
@@ -264,7 +269,7 @@ class Schedule:
 
     def _open(self) -> None:
         self._is_open = True
-        self.hangs.end()
+        self._names.turns_left = self.hangs.end()
         for name in sorted(self._parked):
             self._release(self._parked.pop(name))
 
