@@ -2,25 +2,58 @@
 Settings for every test of the project.
 
 A property runs without a deadline, because a shared machine may stall for any time, and on CI it tries the same
-examples each time, so that a failure there belongs to the change that is being tested.
+examples each time, so that a failure there belongs to the change that is being tested. It tries a few of them; many
+with `--hypothesis-profile=many` (see examples.py).
+
+Two things cost more than most tests do, and are spared: waiting for a disk, and looking for garbage in all that pytest
+has collected.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import signal
+import tempfile
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+from trio.testing import MockClock
 
-settings.register_profile(
-    "minirun",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=bool(os.environ.get("CI")),
-    print_blob=True,
-)
+for name, max_examples in (("minirun", 15), ("many", 100)):
+    settings.register_profile(
+        name,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=bool(os.environ.get("CI")),
+        print_blob=True,
+        max_examples=max_examples,
+    )
 settings.load_profile("minirun")
+
+# A sync of a file costs milliseconds on a disk and nothing in memory. No test can tell the two apart: what a power cut
+# leaves is computed from what was synced. Whoever sets TMPDIR has the files there.
+IN_MEMORY = Path("/dev/shm")
+NEEDED_BYTES = 4 * 2**30
+
+if "TMPDIR" not in os.environ and IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= NEEDED_BYTES:
+    os.environ["TMPDIR"] = str(IN_MEMORY)
+    tempfile.tempdir = None  # it is found once
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and so would be each process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def idle_clock() -> MockClock:
+    """A clock for tests with sockets inside of one process: it jumps when nothing has happened for a moment."""
+    return MockClock(autojump_threshold=0.02)
+
+
+def pytest_collection_finish() -> None:
+    """Set aside what is there before the first test: half a gigabyte that each search for garbage would go through."""
+    gc.collect()
+    gc.freeze()

@@ -12,6 +12,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
@@ -184,7 +185,7 @@ class Store:
         if self.kind == "memory":
             return Store(self.kind, self.folder)
         if self.kind == "postgres":  # one database, emptied: making another one takes longer
-            self.url = self.url or new_database()
+            self.url = _database()
             empty(self.url)
             trio.run(self._make_session)
             return Store(self.kind, self.folder, url=self.url)
@@ -238,6 +239,12 @@ class Store:
 
 
 KINDS = ("memory", "process", "power", "postgres")
+
+
+@cache
+def _database() -> str:
+    """The database of all these tests: each empties it."""
+    return new_database()
 
 
 def failing_commit(service: BaseSessionService, number: int, mode: str, *, for_good: bool = False) -> list[int]:
@@ -446,7 +453,7 @@ def cancel_at_every_step(stores: Store, agent: str) -> tuple[int, int]:
 if __name__ == "__main__":
     assert "pytest_trio" not in sys.modules
     assert "hypothesis" not in sys.modules
-    for name in AGENTS:
-        points, steps = cancel_at_every_step(Store("process", Path(sys.argv[1])), name)
+    for name in sys.argv[3:]:
+        points, steps = cancel_at_every_step(Store(sys.argv[2], Path(sys.argv[1])), name)
         print(f"{name}: {points} interruption points, {steps} steps uninterrupted")
         assert points >= steps

@@ -7,13 +7,14 @@ a copy, so that the next writer, and not the check, is the one who recovers the 
 
 from __future__ import annotations
 
+import atexit
 import json
 import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +67,12 @@ class Forker:
             self._process.stdin.close()
 
 
-@contextmanager
-def forker(program: str = "tests.kills") -> Iterator[Forker]:
-    """A forker."""
+@cache
+def forker(program: str = "tests.kills") -> Forker:
+    """The forker of a program, for all tests of this process."""
     made = Forker(program)
-    try:
-        yield made
-    finally:
-        made.close()
+    atexit.register(made.close)
+    return made
 
 
 def is_closing(event: Event) -> bool:

@@ -1,9 +1,9 @@
 """
 A call of an MCP server that asks two things, killed at each of its events.
 
-`python -m tests.mcp_kills FOLDER WAY WHEN...`: WAY is `in process`, `stdio`, `http` or `older`, a server of the older
-protocol over stdio; each WHEN is `before` or `after`, of the storing of an event. What has come of it is printed as
-JSON, one list for each place.
+`python -m tests.mcp_kills FOLDER WAY LIVES EVERY WHEN...`: WAY is `in process`, `stdio`, `http` or `older`, a server of
+the older protocol over stdio; LIVES are the numbers of those that are killed, at one of EVERY so many events; each WHEN
+is `before` or `after`, of the storing of an event. What has come of it is printed as JSON, one list for each place.
 
 Rules of this file:
 
@@ -209,13 +209,13 @@ class World:
         return {"statuses": statuses, "asked": asked, "answers": answers, "notes": notes, "repeated": repeated}
 
 
-def main(folder: Path, way: str, times: list[str]) -> None:
+def main(folder: Path, way: str, lives: str, every: int, times: list[str]) -> None:
     """All places."""
     world = World(folder, way)
     found: list[Any] = []
-    for which in range(3):
+    for which in map(int, lives):
         for when in times:
-            for at in range(1, EVENTS_MAX):
+            for at in range(1, EVENTS_MAX, every):
                 place = world.place(which, when, at)
                 if place is None:
                     break
@@ -226,4 +226,4 @@ def main(folder: Path, way: str, times: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5:])

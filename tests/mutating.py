@@ -1,22 +1,34 @@
 """
 Planting bugs in copies of minirun's modules, and hunting for them with its own simulation.
 
-A mutant is a unified diff under tests/mutants, with a first line that says which promise it breaks. A second one may
-say in which worlds that shows, and a third one which seed has shown it, so that no time is spent elsewhere; a seed that
-does not show it any more is no failure, it only takes longer. Applying a mutant is strict: what a hunk takes away, with
-the lines around it, must stand in its file exactly once, wherever; so a mutant either says what it says or fails the
-suite. A hunt runs in a fresh process that imports the copies (see planted.py), because modules that are imported
-already would be the true ones.
+A mutant is a file under tests/mutants, with a first line that says which promise it breaks. A second one may say in
+which worlds that shows, and a third one which seed has shown it, so that no time is spent elsewhere; a seed that does
+not show it any more is no failure, it only takes longer. Then come its changes:
+
+    in minirun.sessions._calls:call_changes
+    -        changes[response.id or ""] = None
+    +        if event.author != "user":
+    +            changes[response.id or ""] = None
+
+Each names a module and a function of it (or a class, or what is assigned to a name), and says which lines take the
+place of which; lines that begin with a space stay, and only say where the others stand. So a mutant outlives whatever
+else changes in the file, also where the function stands and how deeply its lines are indented. Applying one is strict:
+the old lines, with those that stay, must stand in that function exactly once; so a mutant either says what it says or
+fails the suite. A hunt runs in a process of its own that imports the copies (see planted.py), because modules that are
+imported already would be the true ones.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
-import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +37,27 @@ import attrs
 import minirun
 from minirun.simulation import RecordedChoices, SeededChoices, shrink, simulate
 
+from .fork_server import BARE, run
 from .worlds import KEEPING, WORLDS
 
-__all__ = ["CHOICES_MAX", "FOLDER", "Find", "Mutant", "hunt_in_process", "mutants", "plant"]
+__all__ = [
+    "CHOICES_MAX",
+    "FOLDER",
+    "Find",
+    "Mutant",
+    "hunt_in_process",
+    "mutants",
+    "plant",
+    "without_hints",
+    "world_of",
+]
 
 FOLDER = Path(__file__).parent / "mutants"
 PACKAGE = Path(minirun.__file__).parent
 TESTS = Path(__file__).parent
 
 HEADER = re.compile(r"# (?P<promise>.+)\n(?:# worlds: (?P<worlds>.+)\n)?(?:# seed: (?P<seed>\d+)\n)?")
+CHANGE = re.compile(r"in (?P<module>minirun(?:\.\w+)*):(?P<within>\w+(?:\.\w+)*)")
 EVERYWHERE = {**WORLDS, **KEEPING}
 # Only so that a hunt that hangs ends: what ends any other is a number of seeds, of runs and of steps.
 HUNT_S_MAX = 1200.0
@@ -59,19 +83,20 @@ SHRINKING_SOME: tuple[tuple[int, int], ...] = ((8, 10_000),)
 
 @attrs.frozen
 class Mutant:
-    """A planted bug: what it is called, which promise it breaks, its diff, and where to look for it first."""
+    """A planted bug: what it is called, which promise it breaks, its changes, and where to look for it first."""
 
     name: str
     promise: str
-    diff: str
+    patch: str
+    """Its changes, as they stand in its file."""
     worlds: tuple[str, ...] = tuple(WORLDS)
     seed: int = 0
 
 
-def mutants() -> list[Mutant]:
-    """All mutants, by name."""
+def mutants(folder: Path = FOLDER) -> list[Mutant]:
+    """All mutants of a folder, by name."""
     found = []
-    for path in sorted(FOLDER.glob("*.patch")):
+    for path in sorted(folder.glob("*.patch")):
         text = path.read_text("utf-8")
         header = HEADER.match(text)
         assert header is not None, f"{path.name}: expected a first line `# promise`, found {text[:80]!r}"
@@ -85,6 +110,16 @@ def mutants() -> list[Mutant]:
 # --- planting ---------------------------------------------------------------------------------------------------------
 
 
+@attrs.frozen
+class Change:
+    """One change of a mutant: of which module, within which of its functions, and the lines of both sides."""
+
+    module: str
+    within: str
+    old: list[str]
+    new: list[str]
+
+
 def plant(mutant: Mutant | None, folder: Path) -> list[Path]:
     """
     Write the modules that the mutant changes, changed, into *folder*, and return their files.
@@ -92,44 +127,128 @@ def plant(mutant: Mutant | None, folder: Path) -> list[Path]:
     Raises:
         ValueError: The mutant does not fit the package as it is.
     """
-    changed: dict[Path, str] = {}
-    for name, old, new in _hunks(mutant) if mutant is not None else []:
-        source = PACKAGE.parent / name
-        text = changed.get(folder / name) or "\n" + (source.read_text("utf-8") if source.is_file() else "")
-        if text.count("\n" + old) != 1:
-            assert mutant is not None
-            times = text.count("\n" + old)
-            msg = f"{mutant.name}: expected these lines once in {name}, found them {times} times; renew it:\n{old}"
-            raise ValueError(msg)
-        changed[folder / name] = text.replace("\n" + old, "\n" + new)
-    for path, text in changed.items():
+    if mutant is None:
+        return []
+    changes = _changes(mutant)
+    written: list[Path] = []
+    for module in dict.fromkeys(change.module for change in changes):
+        source = _source_of(module, mutant.name)
+        text = _changed(source, [change for change in changes if change.module == module], mutant.name)
+        path = folder / source.relative_to(PACKAGE.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text[1:], "utf-8")
-    return list(changed)
+        path.write_text(text, "utf-8")
+        written.append(path)
+    return written
 
 
-def _hunks(mutant: Mutant) -> list[tuple[str, str, str]]:
-    """What the diff says: in which file, the old lines, the new lines."""
-    found: list[tuple[str, str, str]] = []
-    name = ""
-    for line in mutant.diff.splitlines():
-        if line.startswith("+++ b/minirun/"):
-            name = line.removeprefix("+++ b/").split("\t")[0]
-        elif line.startswith("@@") and name:
-            found.append((name, "", ""))
-        elif line.startswith(("--- a/minirun/", "#", "diff --git ", "index ")):
-            name = ""
-        elif name and found and line[:1] in ("", " ", "+", "-"):
-            mark, text = line[:1] or " ", line[1:] + "\n"
-            path, old, new = found[-1]
-            found[-1] = (path, old + text * (mark in " -"), new + text * (mark in " +"))
+def _changes(mutant: Mutant) -> list[Change]:
+    """What the mutant's file says."""
+    found: list[Change] = []
+    for line in mutant.patch.splitlines():
+        if header := CHANGE.fullmatch(line):
+            found.append(Change(header["module"], header["within"], [], []))
+        elif found and line[:1] in ("", " ", "+", "-"):
+            mark, text = line[:1] or " ", line[1:]
+            found[-1].old.extend([text] * (mark in " -"))
+            found[-1].new.extend([text] * (mark in " +"))
         else:
-            msg = f"{mutant.name}: expected a unified diff of files under a/minirun and b/minirun, found {line!r}"
+            msg = f"{mutant.name}: expected `in minirun.module:function`, and lines with - or +, found {line!r}"
             raise ValueError(msg)
-    if not found or any(old == new for _, old, new in found):
-        msg = f"{mutant.name}: expected hunks that change something, found {len(found)} hunks"
+    if not found or any(change.old == change.new for change in found):
+        msg = f"{mutant.name}: expected changes that change something, found {len(found)} of them"
         raise ValueError(msg)
     return found
+
+
+def _source_of(module: str, name: str) -> Path:
+    """The file of a module of the package."""
+    path = PACKAGE.parent / module.replace(".", "/")
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        if file.is_file():
+            return file
+    msg = f"{name}: expected a module of minirun, found {module!r}; renew it"
+    raise ValueError(msg)
+
+
+def _changed(source: Path, changes: Sequence[Change], name: str) -> str:
+    """The text of a module with its changes; each is looked for in the text as it was."""
+    text = source.read_text("utf-8")
+    lines, tree = text.splitlines(), _parsed(text)
+    edits: list[tuple[int, int, list[str]]] = []
+    for change in changes:
+        places = [range(*span) for span in _spans(tree, change.within.split("."))]
+        where = {at for place in places for at in place if _stands_at(lines, at, change.old, place.stop)}
+        if len(where) != 1:
+            msg = (
+                f"{name}: expected these lines once in {change.module}:{change.within} (found {len(places)} of that "
+                f"name), found them {len(where)} times; renew it:\n" + "\n".join(change.old)
+            )
+            raise ValueError(msg)
+        edits.append(_edit(lines, where.pop(), change))
+    edits.sort(key=lambda edit: edit[:2])
+    for (_, end, _), (start, _, _) in pairwise(edits):
+        if start < end:
+            msg = f"{name}: expected changes that take away different lines, found two of line {start + 1}"
+            raise ValueError(msg)
+    for start, end, new in reversed(edits):
+        lines[start:end] = new
+    changed = "\n".join(lines) + "\n"
+    try:
+        ast.parse(changed)
+    except SyntaxError as error:
+        msg = f"{name}: expected a module that can be imported, found {error}"
+        raise ValueError(msg) from error
+    return changed
+
+
+@lru_cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def _spans(scope: ast.AST, names: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """From which line to which (from 0, half open) everything stands that goes by this qualified name."""
+    for node in ast.iter_child_nodes(scope):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if node.name == names[0] and len(names) > 1:
+                yield from _spans(node, names[1:])
+            elif node.name == names[0]:
+                yield min([node.lineno, *(each.lineno for each in node.decorator_list)]) - 1, node.end_lineno or 0
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if names == [target.id for target in targets if isinstance(target, ast.Name)]:
+                yield node.lineno - 1, node.end_lineno or 0
+        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from _spans(node, names)
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _stands_at(lines: list[str], start: int, old: list[str], stop: int) -> bool:
+    """Whether the old lines stand there, all of them indented by as much more or less."""
+    if not old or start + len(old) > stop:
+        return False
+    deeper = _indentation(lines[start]) - _indentation(old[0])
+    return all(_deeper(line, deeper) == lines[start + number] for number, line in enumerate(old))
+
+
+def _deeper(line: str, spaces: int) -> str:
+    return " " * (_indentation(line) + spaces) + line.lstrip(" ") if line else line
+
+
+def _edit(lines: list[str], start: int, change: Change) -> tuple[int, int, list[str]]:
+    """From which line to which the new ones take the place of the old ones, without those that stay around them."""
+    deeper = _indentation(lines[start]) - _indentation(change.old[0])
+    old, new = lines[start : start + len(change.old)], [_deeper(line, deeper) for line in change.new]
+    before = 0
+    while before < min(len(old), len(new)) and old[before] == new[before]:
+        before += 1
+    after = 0
+    while after < min(len(old), len(new)) - before and old[-1 - after] == new[-1 - after]:
+        after += 1
+    return start + before, start + len(old) - after, new[before : len(new) - after]
 
 
 # --- hunting ----------------------------------------------------------------------------------------------------------
@@ -141,6 +260,8 @@ class Find:
 
     world: str = ""
     seed: int = -1
+    tried: int = 0
+    """How many seeds have been tried until one has failed, itself included."""
     failure: str = ""
     message: str = ""
     choices: int = 0
@@ -149,28 +270,30 @@ class Find:
     """What the shrunk choices fail with when they are replayed."""
 
 
-def hunt_in_process(mutant: Mutant | None, folder: Path, seeds: int, *, whole: bool = False) -> Find:
+def without_hints(mutant: Mutant) -> Mutant:
+    """The same bug, of which nobody says where to look for it."""
+    return attrs.evolve(mutant, worlds=(*EVERYWHERE, *ELSEWHERE), seed=0)
+
+
+def hunt_in_process(
+    mutant: Mutant | None, folder: Path, seeds: int, *, begin: int | None = None, whole: bool = False
+) -> Find:
     """
     Plant the mutant in a fresh folder and hunt for it in a process of its own.
 
-    The *whole* hunt tries all seeds in order, and shrinks what it finds as far as it goes. Otherwise the mutant's own
-    seed is the first, and the failure is shrunk a little.
+    The seeds are those from *begin* on; without it the mutant's own seed, and then those from 0 on. The *whole* hunt
+    tries all seeds in order, and shrinks what it finds as far as it goes; otherwise it is shrunk a little.
     """
     planted = plant(mutant, folder)
     names = list(EVERYWHERE if mutant is None else mutant.worlds)
-    first = 0 if mutant is None or whole else mutant.seed
-    hunt = f"hunt({seeds}, {names}, {first}, whole={whole})"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"from tests import planted; planted.use({str(folder)!r});from tests.mutating import hunt; {hunt}",
-        ],
+    begin, first = begin or 0, begin or (0 if mutant is None or whole else mutant.seed)
+    hunt = f"hunt({seeds}, {names}, {first}, {begin}, whole={whole})"
+    done = run(
+        ["-c", f"from tests import planted; planted.use({str(folder)!r});from tests.mutating import hunt; {hunt}"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
-        capture_output=True,
-        text=True,
         timeout=HUNT_S_MAX + seeds * SEED_S_MAX,
+        modules=BARE,
     )
     assert done.returncode == 0, f"the hunt for {mutant} has ended badly:\n{done.stdout}{done.stderr}"
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -179,23 +302,25 @@ def hunt_in_process(mutant: Mutant | None, folder: Path, seeds: int, *, whole: b
     return Find(**told)
 
 
-def _world(name: str) -> Any:
+def world_of(name: str) -> Any:
+    """The scenario of this name, and its options."""
     if name in EVERYWHERE:
         return EVERYWHERE[name]
     module, worlds = ELSEWHERE[name]
     return getattr(import_module(f"tests.{module}"), worlds)[name]
 
 
-def hunt(seeds: int, names: list[str], first: int, *, whole: bool) -> None:
+def hunt(seeds: int, names: list[str], first: int, begin: int, *, whole: bool) -> None:
     """
     Try one world after another until one fails, and print what was found as JSON. Runs in the process of a hunt.
 
-    The *first* seed is tried before all others. What is printed has also the files of the modules that were imported.
+    The *first* seed is tried before all others, which are those from *begin* on. What is printed has also the files of
+    the modules that were imported.
     """
     find = Find()
-    for seed in dict.fromkeys((first, *range(seeds))):
+    for tried, seed in enumerate(dict.fromkeys((first, *range(begin, begin + seeds))), 1):
         name = names[seed % len(names)]
-        scenario, options = _world(name)
+        scenario, options = world_of(name)
         small = simulate(scenario, SeededChoices(seed), **options)
         if small.failure is None:
             continue
@@ -208,6 +333,7 @@ def hunt(seeds: int, names: list[str], first: int, *, whole: bool) -> None:
         find = Find(
             world=name,
             seed=seed,
+            tried=tried,
             failure=failure,
             message=message,
             choices=sum(choice.picked != 0 for choice in small.trace),

@@ -24,7 +24,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -51,6 +50,7 @@ SETTINGS = {
     "log_min_messages": "fatal",
     "max_wal_size": "256MB",
     "autovacuum_naptime": "10s",
+    "dynamic_shared_memory_type": "mmap",  # files in its folder, which are removed with it
     "recovery_init_sync_method": "syncfs",  # 100 ms instead of 10 s after each kill
 }
 
@@ -212,7 +212,7 @@ class PostgresServer:
 
     def new_database(self, template: str = "template1", **options: str) -> str:
         """Make a database, by default an empty one, and return its URL."""
-        name = f"t{next(self._numbers)}"
+        name = f"t{os.getpid()}_{next(self._numbers)}"  # a child that was forked has the same numbers
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name, **options)
 
@@ -300,12 +300,15 @@ def empty_database() -> str:
     return shared_server().new_database()
 
 
+@cache
+def _mortal() -> PostgresServer:
+    return own_server()
+
+
 @pytest.fixture(scope="module")
-def mortal_server() -> Iterator[PostgresServer]:
-    """A server that the tests of a module may stop, freeze and kill, each leaving it running."""
-    server = own_server()
-    yield server
-    server.remove()
+def mortal_server() -> PostgresServer:
+    """A server that tests may stop, freeze and kill, each leaving it running."""
+    return _mortal()
 
 
 if __name__ == "__main__":  # a server to play with: python -m tests.postgres

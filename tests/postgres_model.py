@@ -118,7 +118,7 @@ class ModelServer:
         """What concerns transactions and disks: here everything happens at once."""
 
     _do_begin_snapshot = _do_commit = _do_hurried = _do_pasts = _do_unclaim = _do_tell_work = _nothing
-    _do_hurried_hold = _nothing
+    _do_begin = _do_rollback = _do_hurried_hold = _nothing
 
     # --- reading
 
@@ -322,9 +322,11 @@ class ModelServer:
     def _do_end_uncalled(self, connection: ModelConnection, call: Call, *arguments: Any) -> Any:
         """The same: nobody sends messages here."""
         number, epoch, key, *_ = arguments
-        found = self.invocations.get((number, key))
+        found, session = self.invocations.get((number, key)), self.sessions.get(number)
+        if found is None or found[1] != epoch or session is None or session.epoch != epoch:
+            return []
         self._do_end_run(connection, call, *arguments)
-        return [(True,)] if found is not None and found[1] == epoch else []
+        return [(True,)]
 
     def _do_leave_ended(
         self, connection: ModelConnection, call: Call, number: int, epoch: int, owner: str, key: str
@@ -337,8 +339,10 @@ class ModelServer:
         found = self.sessions.get(number)
         return [] if found is None else [(found.epoch, found.owner)]
 
-    def _do_waiting_messages(self, connection: ModelConnection, call: Call, number: int) -> Any:
+    def _do_waiting_messages(self, connection: ModelConnection, call: Call, number: int, after: int = 0) -> Any:
         return []
+
+    _do_later_messages = _do_waiting_messages
 
 
 def folded(present: str | None, operation: str) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from minirun import BaseAgent, Event, FunctionTool, InvocationContext, LlmAgent, LoopAgent, SequentialAgent
 from minirun.testing import call
 from minirun.tools import RetryConfig
@@ -12,7 +14,7 @@ from minirun.workflow import DEFAULT_ROUTE, FAILED, START, JoinNode, RequestInpu
 
 from .resuming import says, steps
 
-__all__ = ["WORKFLOWS"]
+__all__ = ["EVERY", "WORKFLOWS"]
 
 AT_ONCE = RetryConfig(max_attempts=3, initial_delay=0, jitter=0)
 LATER = RetryConfig(max_attempts=3, initial_delay=1000, max_delay=1000, jitter=0)
@@ -258,3 +260,11 @@ WORKFLOWS: Mapping[str, Callable[[], BaseAgent]] = {
         *(tasks, goes_on),
     )
 }
+
+# For tests that do something to each workflow at every event: the largest has ten times the events of a small one, so
+# that it is done at one of so many of them in a common run.
+LARGEST = "tasks"
+EVERY = [
+    *(pytest.param(name, 7 if name == LARGEST else 1, id=name) for name in WORKFLOWS),
+    pytest.param(LARGEST, 1, id=f"{LARGEST}, all", marks=pytest.mark.slow),
+]

@@ -140,6 +140,7 @@ class Line:
         await self.let_go()
         self._held, self.connections = held, self.connections + 1
         self.input_rate = held.connection.capabilities.input_rate
+        self.queue.check_media = held.connection.check_media
         self.connected.set()
         return held.connection
 

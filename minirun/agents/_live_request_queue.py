@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -217,6 +217,8 @@ class LiveRequestQueue:
         self._dropped_ns = 0
         self._dropped_pictures = 0
         self._told_ms = self._told_pictures = 0
+        self.check_media: Callable[[str], None] | None = None
+        """Refuses types of sound and pictures that the line does not take; None: there is no line yet."""
         self._is_closed = False
         self._is_used = False
         self._arrival: trio.Event | None = None
@@ -268,12 +270,14 @@ class LiveRequestQueue:
         Of a piece that is longer than all the room the end is kept. One without samples is nothing.
 
         Raises:
-            InvalidMessageError: It is no Blob of `audio/pcm` or `image/...`.
+            InvalidMessageError: It is no Blob of `audio/pcm` or `image/...`, or the model takes none of this type, as
+                far as that is known: of what was sent before there was a connection the caller hears by an event.
             InvocationEndedError: The queue is closed.
         """
         if not isinstance(blob, Blob):
             _blob(blob)
         self._check_open()
+        self._check_media(blob)
         self._take_blob(blob)
         if self._arrival is not None:
             self._arrival.set()
@@ -296,7 +300,7 @@ class LiveRequestQueue:
 
         Raises:
             LiveQueueFullError: So many contents and signals wait already.
-            InvalidMessageError: It is no LiveRequest, or says nothing.
+            InvalidMessageError: It is no LiveRequest, says nothing, or has a blob that `send_realtime` would refuse.
             InvocationEndedError: The queue is closed.
         """
         parts = self._checked_parts(request)
@@ -312,6 +316,7 @@ class LiveRequestQueue:
         """As `put`, for a piece of sound or a picture."""
         if isinstance(blob, Blob):
             self._check_open()
+            self._check_media(blob)
             ns = _sound_ns(blob)
             if self._has_room(0, max(ns, 0)) and not self._audio_line.locked():
                 await trio.lowlevel.checkpoint_if_cancelled()
@@ -330,7 +335,7 @@ class LiveRequestQueue:
 
         Raises:
             LiveQueueFullError: It is a piece of sound for which there will never be room.
-            InvalidMessageError: It is no LiveRequest, or says nothing.
+            InvalidMessageError: It is no LiveRequest, says nothing, or has a blob that `send_realtime` would refuse.
             InvocationEndedError: The queue is closed, or is while this waits.
         """
         parts = self._checked_parts(request)
@@ -426,6 +431,12 @@ class LiveRequestQueue:
         self._tell_room()
         return (self._dropped_ns - before) // _NS_OF_MS
 
+    def note_dropped(self, blob: Blob) -> None:
+        """Note that what was taken out could not be sent."""
+        ns = _sound_ns(blob)
+        self._dropped_ns += max(ns, 0)
+        self._dropped_pictures += ns < 0
+
     def take_dropped_ms(self) -> int:
         """Return how much sound was dropped since this was asked last, in milliseconds."""
         before, self._told_ms = self._told_ms, self.dropped_audio_ms
@@ -454,7 +465,13 @@ class LiveRequestQueue:
         if not parts and not request.close:
             raise InvalidMessageError("expected a LiveRequest with something in it, found an empty one")
         self._check_open()
+        if request.blob is not None:
+            self._check_media(request.blob)
         return parts
+
+    def _check_media(self, blob: Blob) -> None:
+        if self.check_media is not None:
+            self.check_media(blob.mime_type)
 
     def _has_room(self, contents: int, ns: int) -> bool:
         fits_contents = not contents or not self._others or len(self._others) + contents <= self._max_contents

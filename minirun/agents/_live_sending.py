@@ -7,10 +7,12 @@ again over the next connection, under the same id; a new session is told all of 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from .._values import changed
 from ..errors import InvalidMessageError, ModelError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._live import Input, State
@@ -45,6 +47,7 @@ class Sending:
         """The present session of the model's side."""
         self._pending: list[_Sent] = []  # what may not be part of the server's session yet
         self._gone: set[str] = set()  # what has gone over the present connection
+        self._refused: set[str] = set()  # types of sound and pictures of which the caller was told that over it none go
         self._is_told = False  # whether the server tells what is
         self._is_resumed = False  # whether the connection goes on with the session of the one before
         self._may_send = trio.Event()
@@ -56,6 +59,7 @@ class Sending:
         """Take note of a new connection; unless a session *is_resumed*, the model is told everything as history."""
         self._is_resumed = is_resumed
         self._gone.clear()
+        self._refused.clear()
         if not is_resumed:
             self._pending.clear()
             self.side = LiveSide(self._talk.context._invocation.live.revision)
@@ -66,6 +70,15 @@ class Sending:
         ids = [each.id for each in self._pending]
         if content_id in ids:
             del self._pending[: ids.index(content_id) + 1]
+
+    def take_back(self, call_ids: Collection[str]) -> None:
+        """Send no responses to these calls of the model's, which it has withdrawn."""
+        for at, each in reversed([*enumerate(self._pending)]):
+            left = [part for part in each.content.parts if not _is_answer_to(part, call_ids)]
+            if not left:
+                del self._pending[at]
+            elif len(left) < len(each.content.parts):
+                self._pending[at] = each._replace(content=changed(each.content, parts=left))
 
     def is_answered(self) -> None:
         """Note that an answer begins: where the server does not tell, it has what was sent before."""
@@ -99,10 +112,7 @@ class Sending:
                 if not self._may_send.is_set():
                     await self._may_send.wait()
                 if isinstance(line.unsent, Blob):
-                    async with self.lock:
-                        await connection.send_realtime(line.unsent)
-                    blob, line.unsent = line.unsent, None
-                    await self._talk.speech.record(blob)
+                    await self._send_media(connection, line.unsent)
                     continue
                 if line.unsent.close:
                     self._talk.inbox.post((Input.CLOSE, None))
@@ -126,6 +136,27 @@ class Sending:
             async with self.lock:
                 await connection.send_content(go_on)
 
+    async def _send_media(self, connection: BaseLlmConnection, blob: Blob) -> None:
+        line = self._talk.line
+        try:
+            connection.check_media(blob.mime_type)  # it may have been sent before there was this connection
+        except InvalidMessageError as error:
+            line.unsent = None
+            line.queue.note_dropped(blob)
+            if blob.mime_type not in self._refused:
+                self._refused.add(blob.mime_type)
+                await self._tell_refusal(error)
+            return
+        async with self.lock:
+            await connection.send_realtime(blob)
+        line.unsent = None
+        await self._talk.speech.record(blob)
+
+    async def _tell_refusal(self, error: InvalidMessageError) -> None:
+        """Tell the caller what was wrong with what the queue has brought, as of all that happens."""
+        event = Event(partial=True, error_code="INVALID_MESSAGE", error_message=str(error), live={})
+        await self._talk.emit(event)
+
     async def _send(self, connection: BaseLlmConnection, request: LiveRequest) -> None:
         if request.content is not None or request.state_delta:
             await self._say(connection, request)
@@ -148,9 +179,9 @@ class Sending:
 
             try:
                 await answer_question(talk.line, content, request.id or f"m-{talk.line.new_id()}")
-            except InvalidMessageError as error:  # its sender hears of it as of all that happens
+            except InvalidMessageError as error:
                 talk.line.unsent = None
-                await talk.emit(Event(partial=True, error_code="INVALID_MESSAGE", error_message=str(error), live={}))
+                await self._tell_refusal(error)
             talk.line.unsent = None
             return
         stored = await self._store(content, request)
@@ -184,11 +215,12 @@ class Sending:
     async def _deliver(self, connection: BaseLlmConnection, sent: _Sent, *, asks: bool = True) -> None:
         """Send it, unless the server has it, or another task has sent it over this connection."""
         async with self.lock:
-            if connection is not self._talk.connection or sent.id in self._gone or sent not in self._pending:
+            found = next((each for each in self._pending if each.id == sent.id), None)  # less of it may be left
+            if connection is not self._talk.connection or sent.id in self._gone or found is None:
                 return
             if sent.turn_complete and asks:  # before it is sent: the answer is there sooner than this goes on
                 self._talk.inbox.post((Input.ASKED, None))
-            await connection.send_content(sent.content, turn_complete=sent.turn_complete, id=sent.id)
+            await connection.send_content(found.content, turn_complete=sent.turn_complete, id=sent.id)
             self._gone.add(sent.id)
 
     async def deliver_results(self, content: Content, content_id: str) -> None:
@@ -209,3 +241,7 @@ class Sending:
                 self._pending.append(sent)
                 if talk.connection is not None:
                     await self._deliver(talk.connection, sent)
+
+
+def _is_answer_to(part: Part, call_ids: Collection[str]) -> bool:
+    return part.function_response is not None and part.function_response.id in call_ids

@@ -206,6 +206,9 @@ class GeminiLiveConnection(BaseLlmConnection):
     async def send_realtime(self, data: Realtime) -> None:
         await self._send(self._writer.realtime(data))
 
+    def check_media(self, mime_type: str) -> None:
+        """Refuse nothing: Google takes sound of any rate, and any picture."""
+
     async def cancel(self) -> None:
         end = self._reader.stop()
         if end:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
 
+from .._json import brief
 from .._live_types import ActivityEnd, ActivityStart, AudioStreamEnd, LiveResumption
 from .._record import Record
+from ..errors import InvalidMessageError
 from ..types import Blob, Content, FunctionDeclaration
 from ._base import LlmResponse
 
@@ -18,6 +21,8 @@ __all__ = [
     "LiveResumption", "Realtime",
 ]
 
+
+_RATE = re.compile(r";\s*rate=(\d+)", re.IGNORECASE)
 
 Realtime: TypeAlias = Blob | ActivityStart | ActivityEnd | AudioStreamEnd
 """What is sent as it happens, and owed no answer."""
@@ -105,6 +110,20 @@ class BaseLlmConnection(ABC):
     @abstractmethod
     async def send_realtime(self, data: Realtime) -> None:
         """Send what happens: a piece of sound (PCM16 of `capabilities.input_rate`), a picture, a signal."""
+
+    def check_media(self, mime_type: str) -> None:
+        """
+        Refuse sound and pictures of a type that `send_realtime` would refuse: called for each one, where it is sent.
+
+        As it is, sound has `capabilities.input_rate` samples a second, unless its type tells none; pictures are free.
+
+        Raises:
+            InvalidMessageError: It is another type.
+        """
+        rate, told = self.capabilities.input_rate, _RATE.search(mime_type)
+        if told is not None and int(told[1]) != rate:
+            expected = f"expected sound as 'audio/pcm;rate={rate}' (LiveCapabilities.input_rate)"
+            raise InvalidMessageError(f"{expected}, found {brief(mime_type)}; record at that rate, or convert it")
 
     async def cancel(self) -> None:
         """Stop the answer that is being given, if there is one; the server says `interrupted`."""

@@ -14,7 +14,14 @@ from urllib.parse import quote
 import trio
 
 from .._json import brief, dumps
-from ..errors import ConfigurationError, ModelConnectionError, ModelError, ModelTimeoutError, NotSupportedError
+from ..errors import (
+    ConfigurationError,
+    InvalidMessageError,
+    ModelConnectionError,
+    ModelError,
+    ModelTimeoutError,
+    NotSupportedError,
+)
 from ..types import Content, FunctionDeclaration
 from ._adapter import Key, check_access, checked_headers, checked_url, current_key, hide
 from ._base import BaseLlm, LlmRequest, LlmResponse
@@ -23,7 +30,7 @@ from ._reading import object_in, object_of
 from ._wire import error_of
 from ._wire_openai_chat import fault_in
 from ._wire_openai_realtime import ClientEvent, Conversation
-from ._wire_openai_session import RATE, RealtimeApi
+from ._wire_openai_session import RATE, RealtimeApi, is_image
 
 if TYPE_CHECKING:
     from ._websocket import WebSocket
@@ -186,6 +193,17 @@ class OpenAIRealtimeConnection(BaseLlmConnection):
         await self._send(self._conversation.realtime(data))
         if ends:
             await self._send(self._conversation.want())
+
+    def check_media(self, mime_type: str) -> None:
+        """
+        Refuse sound of another rate, and other pictures than PNG and JPEG.
+
+        Raises:
+            InvalidMessageError: It is such a type.
+        """
+        super().check_media(mime_type)
+        if mime_type.lower().startswith("image/") and not is_image(mime_type):
+            raise InvalidMessageError(f"expected a PNG or JPEG picture, found {brief(mime_type)}; convert it")
 
     async def cancel(self) -> None:
         await self._send(self._conversation.cancel())

@@ -19,7 +19,10 @@ from ..types import Blob, Content, FunctionDeclaration, FunctionResponse, Genera
 from ._live import LiveConnectConfig
 from ._wire import Api, choice_of, name_sent, text_of_other, thinking_of
 
-__all__ = ["RATE", "RealtimeApi", "Session", "history_items", "image_piece", "response_item", "tools_of", "user_pieces"]
+__all__ = [
+    "RATE", "RealtimeApi", "Session", "history_items", "image_piece", "is_image", "response_item", "tools_of",
+    "user_pieces",
+]  # fmt: skip
 
 # Samples a second; the API has no other for PCM16.
 RATE = 24000
@@ -302,10 +305,19 @@ def user_pieces(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 def image_piece(blob: Blob) -> dict[str, Any] | None:
     """The piece of a picture; None: it is none that the API takes."""
-    kind = blob.mime_type.partition(";")[0].strip().lower().replace("image/jpg", "image/jpeg")
+    kind = _kind_of(blob.mime_type)
     if kind not in IMAGES or not blob.data:
         return None
     return {"type": "input_image", "image_url": f"data:{kind};base64,{base64.b64encode(blob.data).decode()}"}
+
+
+def is_image(mime_type: str) -> bool:
+    """Whether the API takes pictures of this type."""
+    return _kind_of(mime_type) in IMAGES
+
+
+def _kind_of(mime_type: str) -> str:
+    return mime_type.partition(";")[0].strip().lower().replace("image/jpg", "image/jpeg")
 
 
 def _is_sound(part: Part) -> bool:

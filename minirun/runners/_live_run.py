@@ -103,6 +103,9 @@ class LiveRun(Run):
 
         *rate* is its samples a second; None: as many as the connection wants (`LiveCapabilities.input_rate`), which is
         waited for.
+
+        Raises:
+            InvalidMessageError: The model does not take this rate. Nothing was sent.
         """
         if rate is None:
             self._check_open()
@@ -111,7 +114,13 @@ class LiveRun(Run):
         await self.send_realtime(Blob(data=chunk, mime_type=f"audio/pcm;rate={rate}"))
 
     async def send_realtime(self, blob: Blob) -> None:
-        """Send what happens, such as a picture of a camera; nobody owes an answer to it."""
+        """
+        Send what happens, such as a picture of a camera; nobody owes an answer to it.
+
+        Raises:
+            InvalidMessageError: The model takes no pictures, or no sound, of this type. Nothing was sent. Before there
+                is a connection that is not known: then a partial event has the `error_code` `INVALID_MESSAGE`.
+        """
         self._check_open()
         queue = self._line.queue
         await self._waiting(queue.put_realtime, queue.send_realtime, blob)

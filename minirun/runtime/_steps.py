@@ -73,6 +73,7 @@ async def run_step(
     except BaseException as error:
         if is_only_cancelled(error):  # also in a group, of a hook that has a nursery
             await _record_late(context, lambda: event)
+            ids.release([event_id])  # who tries again finds it
         raise
     if failure is not None:
         raise failure
@@ -126,5 +127,4 @@ async def sleep_until(context: ContextBase, when: float) -> None:
     if max(now, invocation.due_at or 0.0) < when:
         raise Pause(f"until {when}")
     part = Part(function_response=FunctionResponse(id=question.id, name=SLEEP_UNTIL, response={"now": now}))
-    over = Event(id=f"{question.id}-over", content=Content(role="user", parts=[part]))
-    await invocation.emitter.emit(context, over)
+    await invocation.emitter.emit(context, Event(id=f"{question.id}-over", content=Content(role="user", parts=[part])))

@@ -17,6 +17,7 @@ from minirun._postgres._pool import Pool
 from minirun._postgres._values import Call, Result, Statement
 from minirun.env import REAL_ENV
 
+from ..examples import examples
 from ..interruptions import CancelAtStep
 from ..postgres import PostgresServer, mortal_server, new_database, shared_server
 from ..postgres_tables import (
@@ -72,7 +73,7 @@ KINDS = {
 ECHO = Statement("echo", "SELECT " + ", ".join(f"${n + 1}" for n in range(len(KINDS))), " ".join(KINDS))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(st.tuples(*(st.none() | values for values in KINDS.values())), min_size=1, max_size=20))
 def test_values_come_back_as_they_were_sent(rows: list[tuple[Any, ...]]) -> None:
     """

@@ -62,6 +62,8 @@ from minirun.sessions import DatabaseSessionService, SqliteSessionService
 from minirun.testing import artifact_service_checks, check_artifact_service
 from minirun.types import Part
 
+from ..examples import examples
+from ..forked import Forked, run
 from ..interruptions import CancelAtStep, enumerate_steps
 from ..stores import database_of
 
@@ -146,8 +148,8 @@ async def test_every_service_keeps_the_contract(kind: str, check: str, tmp_path:
 
 async def test_the_contract_runs_as_a_whole_on_one_store(tmp_path: Path) -> None:
     """check_artifact_service runs every check, also on a folder that all of them share."""
-    for kind, make in services(tmp_path).items():
-        await check_artifact_service(make, durable=kind in DURABLE)
+    for kind in ("memory", "file", "sqlite process"):
+        await check_artifact_service(services(tmp_path)[kind], durable=kind in DURABLE)
 
 
 def test_the_contract_needs_no_pytest() -> None:
@@ -404,7 +406,7 @@ OPERATIONS = st.lists(
 
 
 @pytest.mark.parametrize("kind", ["memory", "file", "sqlite in memory", "sqlite process"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(operations=OPERATIONS)
 def test_any_sequence_of_operations(kind: str, operations: list[Any], tmp_path_factory: Any) -> None:
     """After any operations there are the versions of a simple model, each with its content, and no others."""
@@ -1178,13 +1180,10 @@ trio.run(main, *sys.argv[1:])
 
 def test_several_processes_share_a_folder(tmp_path: Path) -> None:
     """Three processes that save one name and collect at once get each number once, and nothing is lost."""
-    processes = [
-        subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path), name], stdout=subprocess.PIPE, text=True)
-        for name in ("one", "two", "three")
-    ]
+    processes = [Forked(PROGRAM, tmp_path, name) for name in ("one", "two", "three")]
     answers: dict[int, str] = {}
     for process in processes:
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate()
         assert process.returncode == 0
         answers.update((int(number), text) for number, text in (line.split(":") for line in out.splitlines()))
     assert sorted(answers) == list(range(45))
@@ -1209,8 +1208,7 @@ where = dict(app_name="app", user_id="u", session_id="s", filename="a.txt")
 trio.run(lambda: FileArtifactService(sys.argv[1]).save_artifact_stream(**where, chunks=chunks()))
 """
     trio.run(lambda: save(FileArtifactService(tmp_path), "a"))
-    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    with Forked(program, tmp_path) as process:
         assert process.stdout.readline() == "written\n"
         assert len(files(tmp_path, "temporary")) == 1
         process.kill()
@@ -1236,8 +1234,7 @@ where = dict(app_name="app", user_id="u", session_id="s", filename="a.txt")
 trio.run(lambda: FileArtifactService(sys.argv[1]).save_artifact(**where, artifact=Part(text=sys.argv[2])))
 """
     for text in ("again", "never"):
-        process = subprocess.run([sys.executable, "-c", program, str(tmp_path), text], check=False)
-        assert process.returncode == -9
+        assert run(program, tmp_path, text).returncode == -9
     assert len(files(tmp_path, "content")) == 2
 
     async def check() -> None:

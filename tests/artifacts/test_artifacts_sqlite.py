@@ -7,10 +7,7 @@ What every artifact service promises is in test_artifacts.py; crashes and failin
 from __future__ import annotations
 
 import gc
-import signal
 import sqlite3
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
@@ -36,6 +33,7 @@ from minirun.errors import (
 from minirun.sessions import InMemorySessionService, Session, SqliteSessionService, repair, verify
 from minirun.types import Blob, Part
 
+from ..forked import Forked
 from ..stores import HERE as SESSION
 from ..stores import Where, failing, inject, sql
 
@@ -589,13 +587,12 @@ def test_what_a_killed_process_left_is_collected(tmp_path: Path) -> None:
         return await service.gc()
 
     trio.run(alone, prepare)
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    with Forked(WRITER, path) as process:
         assert process.stdout.readline() == "written\n"
         assert trio.run(alone, collect) == Collected(contents=0, size=0)
         assert count(path, "contents") == 3
         assert count(path, "artifact_versions") == 1
-        process.send_signal(signal.SIGKILL)
+        process.kill()
     assert trio.run(alone, collect) == Collected(contents=2, size=len(LARGE) + 6)
     for table in ("contents", "chunks", "content_uses", "artifact_versions"):
         assert count(path, table) == 0
@@ -622,13 +619,10 @@ trio.run(main, *sys.argv[1:])
 def test_several_processes_share_a_file(tmp_path: Path) -> None:
     """Two processes that save one name and collect at once get each number once, and nothing is lost."""
     path = tmp_path / "a.db"
-    processes = [
-        subprocess.Popen([sys.executable, "-c", SAVER, str(path), name], stdout=subprocess.PIPE, text=True)
-        for name in ("one", "two")
-    ]
+    processes = [Forked(SAVER, path, name) for name in ("one", "two")]
     answers: dict[int, str] = {}
     for process in processes:
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate()
         assert process.returncode == 0
         answers.update((int(number), text) for number, text in (line.split(":") for line in out.splitlines()))
     assert sorted(answers) == list(range(30))

@@ -1,4 +1,8 @@
-"""The command line, as a process: what it prints, how it ends, and what it leaves in the file."""
+"""
+The command line, as a process: what it prints, how it ends, and what it leaves in the file.
+
+Most of these processes are forked by a server that has imported the command line already; see fork_server.py.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,8 @@ from minirun import Event, SqliteSessionService
 from minirun.flows._questions import REQUEST_INPUT, SLEEP_UNTIL
 from minirun.sessions import InvocationStatus, SessionKey
 from minirun.types import Content, FunctionCall, Part
+
+from ..fork_server import run, start
 
 AGENT = """
 import trio
@@ -59,10 +65,13 @@ GUIDE = Path(package.__file__).parent / "docs"
 
 
 def minirun(folder: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return run(["-W", "error", "-m", "minirun", *arguments], cwd=folder, input=stdin)
+
+
+def fresh_minirun(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process that has imported nothing yet."""
     program = [sys.executable, "-W", "error", "-m", "minirun", *arguments]
-    return subprocess.run(
-        program, cwd=folder, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    return subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.fixture
@@ -73,7 +82,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_messages_are_answered_one_after_another(folder: Path) -> None:
     """Each message of the command line is a turn of one session."""
-    done = minirun(folder, "run", "echo.py", "--db", "s.db", "one", "two")
+    done = fresh_minirun(folder, "run", "echo.py", "--db", "s.db", "one", "two")
     assert (done.returncode, done.stdout, done.stderr) == (0, "you said one\nyou said two\n", "")
     again = minirun(folder, "run", "echo.py:agent", "--db", "s.db", "three")
     assert again.stdout == "you said three\n"
@@ -112,12 +121,10 @@ def test_a_failure_is_told_and_the_session_stays_usable(folder: Path) -> None:
 
 def test_ctrl_c_ends_the_run_cleanly(folder: Path) -> None:
     """SIGINT in a tool: the process ends with 130, the call is answered in the file, and the session goes on."""
-    program = [sys.executable, "-W", "error", "-m", "minirun", "run", "echo.py", "--db", "s.db", "slow"]
-    process = subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
+    process = start(["-W", "error", "-m", "minirun", "run", "echo.py", "--db", "s.db", "slow"], cwd=folder)
     assert "slow begins\n" in process.stdout
     os.kill(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=PATIENCE_S)
+    _, errors = process.communicate()
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert minirun(folder, "run", "echo.py", "--db", "s.db", "hi").stdout == "you said hi\n"
@@ -324,7 +331,7 @@ def test_the_list_of_chapters_says_how_to_go_on(folder: Path) -> None:
 
 def test_the_command_says_its_version(folder: Path) -> None:
     """`minirun --version` names the installed version."""
-    assert minirun(folder, "--version").stdout.strip().endswith(version("minirun"))
+    assert fresh_minirun(folder, "--version").stdout.strip().endswith(version("minirun"))
 
 
 @pytest.mark.parametrize(

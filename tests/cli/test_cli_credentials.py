@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ..fork_server import run
+
 pytest.importorskip("keyring", reason="the extra `minirun[keyring]` is not installed")
 
 SECRET = "sk-typed-and-not-shown"
@@ -45,19 +47,10 @@ class Shell:
         self.env = {**os.environ, "PYTHON_KEYRING_BACKEND": backend, "PYTHONPATH": path}
 
     def program(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-W", "error", "-m", "minirun", *arguments, "--db", "s.db"]
+        return ["-W", "error", "-m", "minirun", *arguments, "--db", "s.db"]
 
     def __call__(self, *arguments: str, status: int = 0, stdin: str = "") -> str:
-        done = subprocess.run(
-            self.program(*arguments),
-            cwd=self.folder,
-            env=self.env,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        done = run(self.program(*arguments), cwd=self.folder, env=self.env, input=stdin)
         assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
         assert SECRET not in done.stdout + done.stderr
@@ -66,8 +59,9 @@ class Shell:
     def typing(self, typed: str, *arguments: str) -> str:
         """Run it on a terminal, type that when it asks, and return what the terminal shows."""
         ours, theirs = pty.openpty()
+        command = [sys.executable, *self.program(*arguments)]
         with subprocess.Popen(
-            self.program(*arguments), cwd=self.folder, env=self.env, stdin=theirs, stdout=theirs, stderr=theirs
+            command, cwd=self.folder, env=self.env, stdin=theirs, stdout=theirs, stderr=theirs
         ) as process:
             os.close(theirs)
             shown = b""

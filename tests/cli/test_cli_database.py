@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from minirun.cli._db import shown_url
 from minirun.sessions import BaseSessionService, SqliteSessionService
 from minirun.sessions._postgres._verify import verify_database
 
+from ..fork_server import Process, start
 from ..postgres import new_database
 from ..runners.test_postgres_workers import execute
 from ..runners.test_supervise import interrupt, statuses
@@ -127,7 +126,7 @@ def service_of(place: str) -> BaseSessionService:
 
 
 @pytest.fixture
-def worker(place: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def worker(place: str, folder: Path) -> Iterator[Process]:
     """A worker with an interrupted invocation to go on with, which has begun to work on it."""
 
     async def make() -> None:
@@ -135,12 +134,9 @@ def worker(place: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
             await interrupt(service, "a")
 
     trio.run(make)
-    program = [sys.executable, "-W", "error", "-m", "minirun", "work", "slow.py", "--db", place, "--drain", "20"]
+    program = ["-W", "error", "-m", "minirun", "work", "slow.py", "--db", place, "--drain", "20"]
     environment = {"SECONDS": "1.5", "PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])}
-    process = subprocess.Popen(
-        program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    assert process.stdout is not None
+    process = start(program, cwd=folder, env=environment)
     assert process.stdout.readline() == "at work\n"
     yield process
     process.kill()
@@ -157,20 +153,20 @@ def found(place: str) -> dict[str, str]:
     return trio.run(look)
 
 
-def test_a_worker_drains_when_it_is_told_to_end(worker: subprocess.Popen[str], place: str) -> None:
+def test_a_worker_drains_when_it_is_told_to_end(worker: Process, place: str) -> None:
     """After SIGTERM what runs comes to its end, and the process ends with 0."""
     worker.send_signal(signal.SIGTERM)
-    _, told = worker.communicate(timeout=PATIENCE_S)
+    _, told = worker.communicate()
     assert (worker.returncode, told.endswith("\nended\n")) == (0, True), told
     assert found(place) == {"a": "completed"}
 
 
-def test_a_second_signal_leaves_at_once(worker: subprocess.Popen[str], place: str) -> None:
+def test_a_second_signal_leaves_at_once(worker: Process, place: str) -> None:
     """What runs is interrupted, for another worker."""
     worker.send_signal(signal.SIGTERM)
     time.sleep(0.3)
     worker.send_signal(signal.SIGTERM)
-    _, told = worker.communicate(timeout=PATIENCE_S)
+    _, told = worker.communicate()
     assert (worker.returncode, "left what was running to other workers" in told) == (0, True), told
     assert found(place) == {"a": "interrupted"}
 
@@ -182,13 +178,13 @@ def test_a_worker_without_its_database_says_so_on_standard_error(own_logging: bo
         own = "import logging\nlogging.basicConfig(format='own: %(message)s')\n"
         (folder / "slow.py").write_text(own + SLOW)
     url = f"postgresql:///nowhere?host={folder}&password=s3cret"
-    program = [sys.executable, "-W", "error", "-m", "minirun", "work", "slow.py", "--every", "0.05", "--db", url]
-    process = subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    program = ["-W", "error", "-m", "minirun", "work", "slow.py", "--every", "0.05", "--db", url]
+    process = start(program, cwd=folder)
     assert process.stderr is not None
     assert process.stderr.readline().startswith("working on app in ")
     told = process.stderr.readline()
     process.send_signal(signal.SIGTERM)
-    rest = process.communicate(timeout=PATIENCE_S)
+    rest = process.communicate()
     before, warning, _ = told.partition("cannot look for work of 'app': StorageConnectionError: ")
     assert warning, told
     assert before == "own: " if own_logging else before.endswith(" WARNING: ")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import trio
 
 from minirun import SqliteSessionService
+
+from ..fork_server import run, start
 
 AGENT = """
 import os, signal, time
@@ -58,10 +58,6 @@ class Worker(BaseAgent):
 app = App("app", Worker(name="w"))
 """
 
-# As long as nothing is wrong, a process of these tests ends at once.
-PATIENCE_S = 60
-
-
 class Shell:
     """Runs the command line in a folder, and says when its agent dies."""
 
@@ -71,13 +67,11 @@ class Shell:
 
     def program(self, *arguments: str) -> list[str]:
         """The command, with what each of them takes."""
-        return [sys.executable, "-W", "error", "-m", "minirun", *arguments, "--db", "s.db"]
+        return ["-W", "error", "-m", "minirun", *arguments, "--db", "s.db"]
 
     def __call__(self, *arguments: str, status: int = 0) -> str:
         """Run it, and return what it prints."""
-        done = subprocess.run(
-            self.program(*arguments), cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-        )
+        done = run(self.program(*arguments), cwd=self.folder)
         assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
         return done.stdout + done.stderr
@@ -194,13 +188,10 @@ def test_ctrl_c_leaves_it_interrupted(message: str, shell: Shell) -> None:
     shell.killed("begun", "run", "agent.py", message)
     (shell.folder / "fate").write_text("never")
     command = shell.program("invocations", "resume", "agent.py")
-    process = subprocess.Popen(
-        command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stdout is not None
+    process = start(command, cwd=shell.folder, start_new_session=True)
     assert f"{message} begins\n" in process.stdout
     os.kill(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=PATIENCE_S)
+    _, errors = process.communicate()
     assert (process.returncode, errors) == (130, "")
     assert shell.statuses() == {"default": "interrupted"}
     (shell.folder / "fate").unlink()
@@ -282,8 +273,7 @@ def test_a_value_that_cannot_answer_is_a_mistake_in_the_arguments(shell: Shell) 
 def test_what_is_kept_in_memory_cannot_be_answered_later(shell: Shell) -> None:
     """Without a file, the line below a question says so, instead of a command that finds nothing."""
     (shell.folder / "bank.py").write_text(BANK)
-    program = [sys.executable, "-m", "minirun", "run", "bank.py", "Pay eve"]
-    done = subprocess.run(program, cwd=shell.folder, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    done = run(["-m", "minirun", "run", "bank.py", "Pay eve"], cwd=shell.folder)
     assert done.stdout.splitlines()[-1] == "  without --db it is kept nowhere, and no other command can answer it"
 
 

@@ -24,6 +24,7 @@ from mcp.client.streamable_http import streamable_http_client
 from minirun import SqliteSessionService
 
 from .. import mcp_served
+from ..fork_server import Process, run, start
 from ..mcp_server.test_mcp_server import ADA, BOB, ROME, Person, answered, asked, no_one, said
 from ..notes import Notes
 
@@ -50,27 +51,24 @@ def folder(tmp_path: Path) -> Path:
 
 def program(*arguments: str) -> list[str]:
     """The command."""
-    return [sys.executable, "-m", "minirun", "mcp", "serve", "desk.py:app", *arguments]
+    return ["-m", "minirun", "mcp", "serve", "desk.py:app", *arguments]
 
 
 @asynccontextmanager
 async def started(folder: Path, *arguments: str, **options: Any) -> AsyncGenerator[Client, None]:
     """The official client, which starts the command."""
-    command, *rest = program(*arguments)
     environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
-    parameters = StdioServerParameters(command=command, args=rest, cwd=folder, env=environment)
+    parameters = StdioServerParameters(command=sys.executable, args=program(*arguments), cwd=folder, env=environment)
     with (folder / "stderr").open("a") as errors:
         async with Client(stdio_client(parameters, errlog=errors), **options) as client:
             yield client
 
 
 @asynccontextmanager
-async def worker(folder: Path, *arguments: str) -> AsyncGenerator[tuple[subprocess.Popen[str], str], None]:
+async def worker(folder: Path, *arguments: str) -> AsyncGenerator[tuple[Process, str], None]:
     """A process that serves over HTTP at a port of its own, and its URL; it is killed at the end."""
     command = program("--http", "--port", "0", "--db", "s.db", "--key-file", "key", *arguments)
-    process = subprocess.Popen(  # noqa: ASYNC220 # a moment
-        command, cwd=folder, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-    )
+    process = start(command, cwd=folder)
     assert process.stderr is not None
     try:
         for line in iter(partial(process.stderr.readline), ""):
@@ -115,9 +113,7 @@ def test_nothing_but_messages_is_on_standard_output(folder: Path) -> None:
     """
     Without a client that says anything, nothing is written, and the end of the input is the end.
     """
-    done = subprocess.run(
-        program(), cwd=folder, input="", capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    done = run(program(), cwd=folder)
     assert (done.returncode, done.stdout) == (0, "")
     assert "imported" in done.stderr
 
@@ -127,7 +123,9 @@ def test_a_line_without_end_is_bounded(folder: Path) -> None:
     What is no message ends the connection, before it takes the memory.
     """
     flood = b"x" * 5_000_000
-    done = subprocess.run(program(), cwd=folder, input=flood, capture_output=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(
+        [sys.executable, *program()], cwd=folder, input=flood, capture_output=True, timeout=PATIENCE_S, check=False
+    )
     assert (done.returncode, done.stdout) == (0, b"")
     assert b"4194304 bytes" in done.stderr
 
@@ -236,16 +234,7 @@ def test_what_makes_no_sense_is_told(folder: Path, arguments: list[str], status:
     for name in ("bad", "few", "empty"):
         (folder / name).chmod(0o600)
     environment = {key: value for key, value in os.environ.items() if key != "MINIRUN_MCP_TOKEN"}
-    done = subprocess.run(
-        program(*arguments),
-        cwd=folder,
-        env=environment,
-        input="",
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = run(program(*arguments), cwd=folder, env=environment)
     assert (done.returncode, done.stdout) == (status, ""), done.stderr
     assert told in done.stderr
     assert "Traceback" not in done.stderr
@@ -267,7 +256,7 @@ def test_without_a_standard_output_it_says_what_is_missing(folder: Path) -> None
     """
     The number of a descriptor that was closed may be that of another file by then, so nothing is written to it.
     """
-    command = ["sh", "-c", 'exec "$@" >&-', "sh", *program()]
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, *program()]
     environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
     found = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert found.returncode == 1
@@ -284,7 +273,12 @@ def test_a_message_with_half_a_character_is_answered(folder: Path) -> None:
     requests = [{"id": 1, "method": "initialize", "params": about}, {"id": 2, "method": "tools/call", "params": asked}]
     environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
     with subprocess.Popen(
-        program(), cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, *program()],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

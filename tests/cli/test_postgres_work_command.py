@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ import trio
 from minirun import Event
 from minirun.sessions import DatabaseSessionService, Session
 
+from ..fork_server import start as start_process
 from ..postgres import PostgresServer, mortal_server, new_database
 from ..postgres_sessions import check_database, sql
 from ..runners.test_supervise import interrupt, statuses
@@ -78,16 +77,13 @@ class Worker:
     """A process that works."""
 
     def __init__(self, folder: Path, url: str, stay: str = "") -> None:
-        command = [sys.executable, "-m", "minirun", "work", "program.py", "--db", url, "--every", "0.2"]
+        command = ["-m", "minirun", "work", "program.py", "--db", url, "--every", "0.2"]
         environment = {"STAY": stay, "PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)}
-        self.process = subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-        )
+        self.process = start_process(command, cwd=folder, env=environment, merged=True)
         self._said: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self._said.put(line.strip())
         self._said.put("(ended)")
@@ -128,7 +124,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield start
     for each in begun:
         each.process.kill()
-        each.process.communicate()
+        each.process.wait()
 
 
 def leave_work(url: str, *sessions: str) -> None:

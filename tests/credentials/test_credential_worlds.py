@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,12 +11,13 @@ from minirun import Event, FunctionTool, InvocationContext, LlmAgent, ParallelAg
 from minirun._codec import to_json
 from minirun.credentials import AuthConfig, AuthCredential, CredentialKey, InMemoryCredentialService
 from minirun.sessions import InMemorySessionService, InvocationStatus
-from minirun.simulation import SeededChoices, simulate, why_unavailable
+from minirun.simulation import why_unavailable
 from minirun.testing import call, check_credential_service
 from minirun.tools import ToolContext
 
 from ..helpers import PLACE, Logic
 from ..resuming import steps
+from ..seeds import coverage_until
 from ..vaults import vaults
 from .test_credential_requests import Desk
 
@@ -51,12 +51,7 @@ REACHED = {
 @pytest.mark.parametrize("name", WORLDS)
 def test_whoever_needs_a_key_comes_to_an_end(name: str) -> None:
     """In twenty-five seeds all of it happens, each invocation says what it has to say once, and no log has a secret."""
-    found: Counter[str] = Counter()
-    for seed in range(25):
-        outcome = simulate(vaults, SeededChoices(seed), **WORLDS[name])
-        assert outcome.failure is None, f"seed {seed}: {outcome.failure!r}"
-        found += outcome.coverage
-    assert set(found) >= REACHED, REACHED - set(found)
+    coverage_until(REACHED, {name: (vaults, WORLDS[name])}, 25)
 
 
 class Slow(InMemoryCredentialService):

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,14 @@ pytest.importorskip("keyring", reason="the extra `minirun[keyring]` is not insta
 pytest.importorskip("httpx2", reason="the extra `minirun[models]` is not installed")
 
 from ..asgi import serving  # see above
+from ..forked import WEB, Forked, run
 from ..oauth_server import OAuthServer
 
 PATIENCE_S = 60
+
+async def ran(*program: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A process that has come to its end."""
+    return await trio.to_thread.run_sync(partial(run, *program, modules=WEB, **options), abandon_on_cancel=True)
 
 
 class Machine:
@@ -35,49 +41,32 @@ class Machine:
         self.server = server
         self.printed = b""
 
-    def _command(self, role: str, options: dict[str, Any]) -> list[str]:
-        arguments = json.dumps({"issuer": self.server.issuer, **options})
-        return [sys.executable, "-W", "error", "-m", "tests.signing_in", role, str(self.folder), arguments]
-
-    def _settings(self) -> dict[str, Any]:
-        path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
-        return {"env": {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}, "cwd": self.folder}
+    def program(self, role: str, options: dict[str, Any]) -> tuple[str, ...]:
+        """What a process runs."""
+        return "tests.signing_in", role, str(self.folder), json.dumps({"issuer": self.server.issuer, **options})
 
     async def run(self, role: str, stdin: str = "", **options: Any) -> dict[str, Any]:
         """Run a process to its end; return what it reports."""
         with trio.fail_after(PATIENCE_S):
-            done = await trio.run_process(
-                self._command(role, options), stdin=stdin.encode(), capture_stdout=True, capture_stderr=True,
-                check=False, **self._settings(),
-            )  # fmt: skip
-        self.printed += done.stdout + done.stderr
-        assert done.returncode == 0, done.stderr.decode()
+            done = await ran(*self.program(role, options), cwd=self.folder, stdin=stdin)
+        self.printed += (done.stdout + done.stderr).encode()
+        assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 
     async def kill_when_held(self, role: str, stdin: str = "") -> None:
         """Kill a process while the server has its request for a token, and has answered nothing."""
         self.server.hold, self.server.held = trio.Event(), trio.Event()
-        async with trio.open_nursery() as nursery:
-            process = await nursery.start(self._started, role, stdin)
+        with Forked(*self.program(role, {}), modules=WEB, cwd=self.folder) as process:
+            process.stdin.write(stdin + "\n")
+            process.stdin.close()
             with trio.fail_after(PATIENCE_S):
                 await self.server.held.wait()
-            process.send_signal(signal.SIGKILL)
-            await process.wait()
-            nursery.cancel_scope.cancel()
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+            self.printed += (process.stdout.read() + process.stderr.read()).encode()
         self.server.hold.set()
         self.server.hold = None
-
-    async def _started(self, role: str, stdin: str, task_status: trio.TaskStatus[trio.Process]) -> None:
-        async with trio.open_nursery() as nursery:
-            start: Any = trio.run_process
-            process = await nursery.start(
-                lambda task_status: start(
-                    self._command(role, {}), stdin=stdin.encode(), capture_stdout=True, capture_stderr=True,
-                    check=False, task_status=task_status, **self._settings(),
-                )
-            )  # fmt: skip
-            task_status.started(process)
 
     def keyring(self) -> dict[str, str]:
         found: dict[str, str] = json.loads((self.folder / "keyring.json").read_text())
@@ -191,15 +180,11 @@ async def test_the_command_line_asks_for_the_address(tmp_path: Path) -> None:
         (tmp_path / "agent.py").write_text(AGENT.format(issuer=at.server.issuer))
 
         async def minirun(*arguments: str, stdin: str = "") -> str:
-            settings = at._settings()
-            settings["env"]["PYTHON_KEYRING_BACKEND"] = "tests.file_keyring.FileKeyring"
-            command = [sys.executable, "-W", "error", "-m", "minirun", *arguments, "--db", "s.db"]
+            environment = {**os.environ, "PYTHON_KEYRING_BACKEND": "tests.file_keyring.FileKeyring"}
             with trio.fail_after(PATIENCE_S):
-                done = await trio.run_process(
-                    command, stdin=stdin.encode(), capture_stdout=True, capture_stderr=True, check=False, **settings
-                )
-            at.printed += done.stdout + done.stderr
-            return (done.stdout + done.stderr).decode()
+                done = await ran("minirun", *arguments, "--db", "s.db", cwd=tmp_path, env=environment, stdin=stdin)
+            at.printed += (done.stdout + done.stderr).encode()
+            return done.stdout + done.stderr
 
         asked = await minirun("run", "agent.py", "go")
         call_id = next(word for word in asked.split() if word.startswith("q-"))

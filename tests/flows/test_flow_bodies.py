@@ -20,6 +20,7 @@ from minirun.models._seals import sealed
 from minirun.testing import ScriptedLlm
 from minirun.types import Blob, Content, FileData, FunctionCall, Part
 
+from ..examples import examples
 from ..helpers import PLACE, run_to_end
 from ..models.test_request_bodies import WIRES
 
@@ -131,7 +132,7 @@ async def requests_of(answers: list[LlmResponse], steps: list[Any], is_summarise
     return model.requests
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(ANSWERS, max_size=8), STEPS, st.booleans())
 def test_bodies_of_real_runs_are_what_the_apis_take(
     answers: list[LlmResponse], steps: list[Any], is_summarised: bool

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from minirun import Event, LlmAgent
 from minirun.errors import (
@@ -319,7 +320,9 @@ async def test_a_whole_answer_in_place_of_a_stream_is_taken(api: Api) -> None:
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS)
 @pytest.mark.parametrize("how", [{"breaks": True}, {"stalls": True}])
-async def test_a_status_counts_although_its_body_is_cut_off(api: Api, how: dict[str, bool]) -> None:
+async def test_a_status_counts_although_its_body_is_cut_off(
+    api: Api, how: dict[str, bool], idle_clock: MockClock
+) -> None:
     """
     An error whose words break off, or never come, is the error that its status says, not a lost connection.
     """
@@ -330,7 +333,7 @@ async def test_a_status_counts_although_its_body_is_cut_off(api: Api, how: dict[
 
 
 @pytest.mark.parametrize("how", [{"breaks": True}, {"stalls": True}])
-async def test_what_is_lost_after_the_end_of_an_answer_is_no_loss(how: dict[str, bool]) -> None:
+async def test_what_is_lost_after_the_end_of_an_answer_is_no_loss(how: dict[str, bool], idle_clock: MockClock) -> None:
     """
     A stream that breaks, or stalls, when the answer has ended by its own sign is an answer.
     """

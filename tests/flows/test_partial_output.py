@@ -27,6 +27,7 @@ from minirun.models import LlmCapabilities, LlmResponse
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, FunctionCall, Part
 
+from ..examples import examples
 from ..helpers import PLACE
 from ..models.test_streamed_answers import APIS, Block
 
@@ -165,7 +166,7 @@ ROWS = st.dictionaries(
 
 
 @pytest.mark.parametrize(("tp", "answers"), [(list[Flight], FLIGHTS), (dict[str, Row], ROWS)], ids=["rows", "by key"])
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_a_typed_answer_is_a_prefix_of_its_output(tp: Any, answers: Any, data: st.DataObject) -> None:
     """What is complete is what the output has in its place: a float for 3, the defaults of a complete object."""

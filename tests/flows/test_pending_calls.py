@@ -51,6 +51,7 @@ from minirun.sessions._pending import check_answer, pending_call
 from minirun.sessions._sqlite._schema import FORMAT
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
+from ..examples import examples
 from ..stores import HERE, KEY, KINDS, Elsewhere, begin, enter, services, sql
 
 PAUSED, COMPLETED = InvocationStatus.PAUSED, InvocationStatus.COMPLETED
@@ -355,7 +356,7 @@ def rows(path: Path) -> list[Any]:
     return sql(path, f"{query} FROM open_calls ORDER BY session, seq, place")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=STEPS, fork_at=st.integers(0, 20))
 def test_every_store_keeps_the_fold(steps: list[Step], fork_at: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever is made, put off, answered and undone: rows, live sessions, forks, imports and repairs agree with it."""

@@ -20,6 +20,7 @@ from minirun.models import ContextCacheConfig, LlmCapabilities, LlmRequest, LlmR
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Blob, Content, FunctionCall, Part
 
+from ..examples import examples
 from ..helpers import PLACE, run_to_end
 
 # --- the beginning of a request stays ---------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ async def requests_of(turns: Sequence[Any], reopened: Sequence[bool], sees_media
     return model.requests
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(invocations, st.booleans()), min_size=1, max_size=4), st.booleans())
 def test_each_request_begins_with_the_one_before(course: list[tuple[Any, bool]], sees_media: bool) -> None:
     """

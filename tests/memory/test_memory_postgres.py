@@ -14,6 +14,7 @@ from minirun.errors import InvalidValueError, StorageCorruptError
 from minirun.memory import DatabaseMemoryService, InMemoryMemoryService, _ranking
 from minirun.sessions import DatabaseSessionService
 
+from ..examples import examples
 from ..postgres import new_database
 from ..postgres_sessions import sql
 from .test_memory_search import ACTS, CAPS, FILTERS, TEXTS, USER, Act, do
@@ -35,7 +36,7 @@ def counts(url: str) -> list[int]:
 @pytest.mark.parametrize(
     "caps", [(500, 8, 500, 50_000, 32, 500_000, 20_000), (3, 2, 4, 6, 2, 12, 5)], ids=["usual", "tiny"]
 )
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(acts=ACTS, query=TEXTS, narrow=FILTERS, limit=st.integers(1, 20))
 def test_it_answers_as_the_one_in_memory(
     caps: tuple[int, ...], acts: list[Act], query: str, narrow: dict[str, Any] | None, limit: int

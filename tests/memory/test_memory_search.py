@@ -20,6 +20,8 @@ from minirun.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry
 from minirun.memory._stem import STEP_2, STEP_3, STEP_4, stem
 from minirun.memory._terms import QUERY_CHARS_MAX, QUERY_TERMS_MAX, query_terms, terms_of
 
+from ..examples import examples
+
 USER: dict[str, Any] = {"app_name": "app", "user_id": "u"}
 
 # --- terms ----------------------------------------------------------------------------------------------------------
@@ -205,7 +207,7 @@ CAPS = ("RARE_MAX", "COMMON_MAX", "RANKED_MAX", "WINDOW", "TERMS_MAX", "RANKED_L
 @pytest.mark.parametrize(
     "caps", [(500, 8, 500, 50_000, 32, 500_000, 20_000), (3, 2, 4, 6, 2, 12, 5)], ids=["usual", "tiny"]
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(acts=ACTS, query=TEXTS, narrow=FILTERS, limit=st.integers(1, 20))
 def test_services_agree(
     caps: tuple[int, ...], acts: list[Act], query: str, narrow: dict[str, Any] | None, limit: int
@@ -241,7 +243,7 @@ def fits(memory: MemoryEntry, terms: set[str], narrow: dict[str, Any]) -> bool:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(texts=st.lists(TEXTS, max_size=30), query=TEXTS, narrow=FILTERS)
 def test_all_that_fits_is_found(texts: list[str], query: str, narrow: dict[str, Any] | None) -> None:
     """Below the bounds a search finds every memory that has one of the words and passes the filter, and no other."""

@@ -21,6 +21,7 @@ from minirun.models._wire_openai_realtime import SHOWN_MAX, Conversation, mime_r
 from minirun.models._wire_openai_session import RealtimeApi
 from minirun.types import Blob, Content, FunctionCall, FunctionResponse, GenerateContentConfig, Part
 
+from ..examples import examples
 from ..provider_servers.strict import problem_with
 
 _known: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(RealtimeServerEvent)
@@ -211,7 +212,7 @@ def test_old_calls_of_a_history_are_not_waited_for() -> None:
     assert talk.asked == 1
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.sampled_from(["say", "begin", "end", "auto", "cancel", "start", "stop", "refuse"]), max_size=30))
 def test_the_server_is_never_asked_twice(steps: list[str]) -> None:
     """

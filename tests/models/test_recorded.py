@@ -37,6 +37,7 @@ from minirun.runtime import StreamingMode
 from minirun.testing import ScriptedLlm, call, llm_checks
 from minirun.types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, GenerateContentConfig, Part
 
+from ..examples import examples
 from ..helpers import run_to_end
 from ..strategies import contents, json_objects, texts
 
@@ -176,7 +177,7 @@ def in_time(work: Callable[[], Any]) -> Any:
     return trio.run(work, clock=MockClock(autojump_threshold=0))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made=exchanges)
 def test_a_replay_is_equal_to_what_was_recorded(made: Sequence[Any]) -> None:
     """

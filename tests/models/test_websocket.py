@@ -259,7 +259,7 @@ async def test_a_broken_connection_is_lost() -> None:
                 await received(url)
 
 
-async def test_nonsense_is_an_error() -> None:
+async def test_nonsense_is_an_error(idle_clock: trio.testing.MockClock) -> None:
     """
     Bytes that are no frame end the connection with an error.
     """
@@ -345,7 +345,9 @@ async def test_a_server_that_says_no_goodbye_is_left() -> None:
                         await connection.send("z" * 2**20)
 
 
-async def test_a_silent_line_is_pinged_and_then_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_line_is_pinged_and_then_lost(
+    monkeypatch: pytest.MonkeyPatch, idle_clock: trio.testing.MockClock
+) -> None:
     """
     A line on which nothing comes is pinged; one that answers is kept, and one that does not is lost.
     """

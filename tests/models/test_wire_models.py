@@ -92,7 +92,7 @@ async def test_an_answer_has_all_that_was_sent(api: Api, stream: bool) -> None:
     assert (usage.cached_content_token_count, usage.cache_write_token_count) == api.cached
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1000])
+@pytest.mark.parametrize("size", [3, 64, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 2, 7, 1000))])
 async def test_pieces_change_nothing(api: Api, size: int) -> None:
     """
     An answer is the same in whatever pieces its bytes come, and its fragments add up to it.
@@ -219,39 +219,38 @@ def test_what_cannot_work_is_refused_when_it_is_made(api: Api, options: dict[str
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "said", "error"),
-    [
-        (400, "invalid_request_error", "no such field", ModelRequestError),
-        (400, "context_length_exceeded", "This model's maximum context length is 8 tokens", ContextTooLongError),
-        (400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum", ContextTooLongError),
-        (401, "authentication_error", "bad key", ModelAuthenticationError),
-        (403, "permission_error", "not yours", ModelAuthenticationError),
-        (404, "not_found_error", "no such model", ModelRequestError),
-        (408, "timeout_error", "too slow", ModelTimeoutError),
-        (413, "request_too_large", "too large", ContextTooLongError),
-        (429, "rate_limit_error", "slow down", ModelRateLimitedError),
-        (500, "api_error", "oh", ModelOverloadedError),
-        (503, "server_error", "oh", ModelOverloadedError),
-        (529, "overloaded_error", "busy", ModelOverloadedError),
-    ],
-)
+STATUSES: list[tuple[int, str, str, type[ModelError]]] = [
+    (400, "invalid_request_error", "no such field", ModelRequestError),
+    (400, "context_length_exceeded", "This model's maximum context length is 8 tokens", ContextTooLongError),
+    (400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum", ContextTooLongError),
+    (401, "authentication_error", "bad key", ModelAuthenticationError),
+    (403, "permission_error", "not yours", ModelAuthenticationError),
+    (404, "not_found_error", "no such model", ModelRequestError),
+    (408, "timeout_error", "too slow", ModelTimeoutError),
+    (413, "request_too_large", "too large", ContextTooLongError),
+    (429, "rate_limit_error", "slow down", ModelRateLimitedError),
+    (500, "api_error", "oh", ModelOverloadedError),
+    (503, "server_error", "oh", ModelOverloadedError),
+    (529, "overloaded_error", "busy", ModelOverloadedError),
+]
+
+
 @pytest.mark.parametrize("stream", [False, True])
-async def test_errors_are_of_one_family(
-    api: Api, status: int, kind: str, said: str, error: type[ModelError], stream: bool
-) -> None:
+async def test_errors_are_of_one_family(api: Api, stream: bool) -> None:
     """
     Whatever the API, a status is one error, with the provider's words, its request id, and nothing begun.
     """
-    reply = whole(api.error(kind, said), status)
-    reply.headers[api.request_id_header] = "req_9"
-    async with playing(api, reply) as (model, _):
-        with pytest.raises(ModelError) as caught:
-            await ask(model, stream=stream)
-    found = caught.value
-    assert type(found) is error
-    assert (found.status, found.request_id, found.has_begun, found.retry_after_s) == (status, "req_9", False, None)
-    assert said in str(found)
+    headers = {api.request_id_header: "req_9"}
+    replies = [whole(api.error(kind, said), status, **headers) for status, kind, said, _ in STATUSES]
+    async with playing(api, *replies) as (model, _):
+        for status, kind, said, error in STATUSES:
+            with pytest.raises(ModelError) as caught:
+                await ask(model, stream=stream)
+            found = caught.value
+            assert type(found) is error, (status, kind, said)
+            told = (found.status, found.request_id, found.has_begun, found.retry_after_s)
+            assert told == (status, "req_9", False, None), (status, kind, said)
+            assert said in str(found)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +333,7 @@ async def test_a_server_that_is_not_there_is_a_lost_connection(api: Api) -> None
 
 
 @pytest.mark.parametrize("reply", [Reply(stalls_first=True), Reply([b": hm\n\n"], stalls=True)])
-async def test_a_silent_server_is_a_time_out(api: Api, reply: Reply) -> None:
+async def test_a_silent_server_is_a_time_out(api: Api, reply: Reply, idle_clock: trio.testing.MockClock) -> None:
     """
     A server that says nothing for as long as the request's own time-out is given up, and sees the client leave.
     """

@@ -522,7 +522,7 @@ TABLE = """
 from importlib import import_module
 from typing import TYPE_CHECKING
 if TYPE_CHECKING:
-    from ..runners import Runner as Runner
+    from .runners import Runner as Runner
 def __getattr__(name):
     return getattr(import_module(f".{name}", __name__), name)
 """

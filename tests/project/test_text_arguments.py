@@ -177,9 +177,13 @@ def all_arguments() -> list[tuple[str, str, str]]:
     return [(kind, *each) for kind, base in kinds.items() for each in text_arguments(base)]
 
 
-@pytest.mark.parametrize(("kind", "method", "name"), all_arguments())
+MANY = pytest.mark.slow
+
+
+@pytest.mark.parametrize("examples", [pytest.param(1, id="some"), pytest.param(4, id="many", marks=MANY)])
+@pytest.mark.parametrize("kind", ["sessions", "artifacts", "memory", "credentials", "runner"])
 def test_any_text_is_refused_with_a_typed_error_or_taken(
-    kind: str, method: str, name: str, tmp_path_factory: pytest.TempPathFactory
+    kind: str, examples: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """
     Whatever text stands in an argument, a service does what it is for or raises an error of minirun's.
@@ -190,28 +194,37 @@ def test_any_text_is_refused_with_a_typed_error_or_taken(
     async def try_all(texts: list[str]) -> None:
         folder = tmp_path_factory.mktemp("texts")
         async with services(folder, url) as made:
-            for sessions in made["sessions"]:
-                with suppress(AlreadyExistsError):
-                    await sessions.create_session(app_name="app", user_id="u", session_id="s")
             keeper = InMemoryCredentialService(env=made["sessions"][0].env)
             runners = [
                 Runner(agent=Silent(name="a"), app_name="app", session_service=sessions, credential_service=keeper)
                 for sessions in made["sessions"]
             ]
-            for service in [*runners] if kind == "runner" else made[kind]:
-                for text in texts:
-                    try:
-                        await use(service, method, **{name: text})
-                    except MinirunError as error:
-                        str(error).encode()
+            for _, method, name in [each for each in all_arguments() if each[0] == kind]:
+                for sessions in made["sessions"] if kind in ("sessions", "runner") else ():
+                    with suppress(AlreadyExistsError):
+                        await sessions.create_session(app_name="app", user_id="u", session_id="s")
+                for service in [*runners] if kind == "runner" else made[kind]:
+                    for text in texts:
+                        await try_one(service, method, name, text)
 
-    @settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @example(list(ODD_EXAMPLES))
     @given(st.lists(TEXTS, min_size=5, max_size=10))
     def run(texts: list[str]) -> None:
         trio.run(try_all, texts)
 
     run()
+
+
+async def try_one(service: object, method: str, name: str, text: str) -> None:
+    """Use the method with this text; another error than minirun's says where."""
+    try:
+        await use(service, method, **{name: text})
+    except MinirunError as error:
+        str(error).encode()
+    except Exception as error:
+        error.add_note(f"{type(service).__name__}.{method}, {name}={text!r}")
+        raise
 
 
 async def _kept_session(made: dict[str, list[Any]], text: str) -> None:
@@ -254,19 +267,24 @@ async def _kept_credential(made: dict[str, list[Any]], text: str) -> None:
         await service.delete_credential(**where, credential_key=text)
 
 
+@pytest.mark.parametrize("examples", [pytest.param(3, id="some"), pytest.param(15, id="many", marks=MANY)])
 @pytest.mark.parametrize("keep", [_kept_session, _kept_artifact, _kept_memory, _kept_credential])
-def test_what_is_taken_is_kept_exactly(keep: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_is_taken_is_kept_exactly(
+    keep: Callable[..., Any], examples: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """
     An id, or the name of an artifact, that is not refused reads back character by character.
     """
 
+    url = database()
+
     async def try_all(texts: list[str]) -> None:
-        async with services(tmp_path_factory.mktemp("texts"), database()) as made:
+        async with services(tmp_path_factory.mktemp("texts"), url) as made:
             for text in texts:
                 with suppress(InvalidValueError):
                     await keep(made, text)
 
-    @settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @example(list(ODD_EXAMPLES))
     @given(st.lists(TEXTS | st.text(min_size=1, max_size=8), min_size=3, max_size=8, unique=True))
     def run(texts: list[str]) -> None:

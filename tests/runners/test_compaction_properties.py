@@ -43,6 +43,7 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
+from ..examples import examples
 from ..helpers import PLACE
 from ..stores import HERE, KEY
 
@@ -328,7 +329,7 @@ async def hold(compaction: EventsCompactionConfig, steps: list[Move], make: Call
     await conversation.close()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(compaction=configs(), steps=moves())
 def test_requests_tell_everything_once_in_memory(compaction: EventsCompactionConfig, steps: list[Move]) -> None:
     """Raw or in the one summary; calls have their responses; after rewinds, pauses, transfers, in every window."""
@@ -336,7 +337,7 @@ def test_requests_tell_everything_once_in_memory(compaction: EventsCompactionCon
     trio.run(hold, compaction, steps, lambda: service)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(compaction=configs(), steps=moves())
 def test_requests_tell_everything_once_on_disk(compaction: EventsCompactionConfig, steps: list[Move]) -> None:
     """As in memory, where sessions are read again and only in part; the file verifies."""

@@ -96,11 +96,14 @@ def check_log(log: Log) -> None:
 @pytest.mark.parametrize(
     ("seeds", "storage", "faults", "processes"),
     [
-        (60, "memory", (), 1),
-        (80, "memory", ("crash", "users"), 1),
-        (25, "sqlite", ("crash", "storage", "users"), 2),
+        (15, "memory", (), 1),
+        (20, "memory", ("crash", "users"), 1),
+        (8, "sqlite", ("crash", "storage", "users"), 2),
+        pytest.param(60, "memory", (), 1, marks=pytest.mark.slow),
+        pytest.param(80, "memory", ("crash", "users"), 1, marks=pytest.mark.slow),
+        pytest.param(25, "sqlite", ("crash", "storage", "users"), 2, marks=pytest.mark.slow),
     ],
-    ids=["calm", "in trouble", "on disk"],
+    ids=["calm", "in trouble", "on disk", "calm, many", "in trouble, many", "on disk, many"],
 )
 def test_summaries_tell_what_they_cover(seeds: int, storage: Storage, faults: tuple[str, ...], processes: int) -> None:
     """Whoever dies or leaves meanwhile, in one process or two; and there are summaries."""
@@ -112,11 +115,12 @@ def test_summaries_tell_what_they_cover(seeds: int, storage: Storage, faults: tu
         outcome = simulate(chronicle, choices, storage=storage, faults=faults, processes=processes, deep=True)
         assert outcome.failure is None, f"seed {seed}: {outcome.failure!r}"
         coverage += outcome.coverage
-    assert min(coverage["a summary"], 3 * coverage["a summary by a supervisor"]) > seeds / 4, coverage
+    assert coverage["a summary"] > seeds / 4, coverage
+    assert coverage["a summary by a supervisor"] > (seeds / 12 if seeds > 20 else 0), coverage
 
 
 def test_a_world_with_summaries_follows_from_its_seed() -> None:
     """The same seed twice gives the same world, byte for byte."""
     options = {"storage": "memory", "faults": ("crash", "users")}
-    outcomes = [explored.outcome for explored in explore(chronicle, range(0, 1000, 100), options)]
-    assert [outcome.failure for outcome in outcomes] == [None] * 10
+    outcomes = [explored.outcome for explored in explore(chronicle, range(0, 300, 100), options)]
+    assert [outcome.failure for outcome in outcomes] == [None] * 3

@@ -29,7 +29,10 @@ def interrupted_everywhere(store: str, step: int, runs: int) -> None:
     assert found["interrupts"] > found["lines"] / step * 0.9  # the order of tasks, and so the last lines, may differ
 
 
-@pytest.mark.parametrize(("store", "step"), [("memory", 1), ("sqlite", 7)])
+LARGE = [pytest.param(store, 1, marks=pytest.mark.slow) for store in ("memory", "sqlite")]
+
+
+@pytest.mark.parametrize(("store", "step"), [("memory", 3), ("sqlite", 19), *LARGE])
 def test_ctrl_c_at_any_line_ends_the_run_and_leaves_the_service_usable(store: str, step: int) -> None:
     """A SIGINT at any line of the run's own machinery ends the program with KeyboardInterrupt, and blocks nothing."""
     interrupted_everywhere(store, step, runs=1)

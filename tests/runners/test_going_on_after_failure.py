@@ -54,13 +54,14 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
 from minirun.workflow import FAILED, START, JoinNode, Workflow, node
 
+from ..examples import examples
 from ..resuming import says
 from ..runtime.test_prefixes import ANSWERS_MAX, cut, open_calls, reply_to, status_of, store
 from ..runtime.test_resume import PLACE, log_of
 from ..sessions.test_key_value_store import InMemory
 from ..stores import Elsewhere
 from ..workflow.test_workflow_runs import outcomes
-from ..workflows import WORKFLOWS
+from ..workflows import EVERY, WORKFLOWS
 
 
 class Broken(Exception):
@@ -868,8 +869,8 @@ def done(log: Sequence[Event]) -> dict[str, Any]:
     return {re.sub(r"~[0-9a-f]{8}|\+\d+", "", path): found[:2] for path, found in outcomes(log).items()}
 
 
-@pytest.mark.parametrize("name", WORKFLOWS)
-async def test_whatever_fails_comes_to_the_same(name: str) -> None:
+@pytest.mark.parametrize(("name", "every"), EVERY)
+async def test_whatever_fails_comes_to_the_same(name: str, every: int) -> None:
     """Any event of a workflow may fail once: who goes on comes to the outcomes of nobody disturbed."""
     build = WORKFLOWS[name]
     undisturbed, _ = await failing_log(build, 10_000)
@@ -878,12 +879,12 @@ async def test_whatever_fails_comes_to_the_same(name: str) -> None:
         log, has_failed = await failing_log(build, number)
         assert done(log) == done(undisturbed), number
         assert open_calls(log) == set()
-        number += 1
+        number += every
     assert number > 3
 
 
-@pytest.mark.parametrize("name", WORKFLOWS)
-async def test_every_prefix_of_a_failing_log_comes_to_the_same(name: str) -> None:
+@pytest.mark.parametrize(("name", "every"), EVERY)
+async def test_every_prefix_of_a_failing_log_comes_to_the_same(name: str, every: int) -> None:
     """A process may die after any event: of what failed, of its end, and of who goes on after that."""
     build = WORKFLOWS[name]
     undisturbed, _ = await failing_log(build, 10_000)
@@ -891,7 +892,7 @@ async def test_every_prefix_of_a_failing_log_comes_to_the_same(name: str) -> Non
     assert has_failed
     retried = [(event.custom_metadata or {}).get("node_retry", {}).get("error") for event in log]
     assert "Broken" in [*(event.error_code for event in log), *retried]
-    for count in range(1, len(log)):
+    for count in range(1, len(log), every):
         async with store() as service:
             invocation_id = await cut(service, log[:count])
             await to_the_end(build, service, invocation_id, [])
@@ -1005,7 +1006,7 @@ async def log_of_tree(tree: Tree, world: World) -> list[Event]:
 
 
 @given(trees(), st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_random_trees_that_fail_come_to_the_same(tree: Tree, data: st.DataObject) -> None:
     """Wherever something fails, once or twice: what is said is what nobody disturbed says, each step done once."""
     undisturbed = World()

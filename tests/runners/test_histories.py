@@ -44,6 +44,7 @@ from minirun.sessions._state import Values
 from minirun.testing import ScriptedLlm
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
+from ..examples import examples
 from ..helpers import PLACE, Logic
 from ..interruptions import CancelAtStep
 from ..stores import HERE, KEY, KINDS, Elsewhere, append, begin, enter, get, services, sql, texts
@@ -469,7 +470,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=STEPS)
 def test_rewinds_and_forks_are_what_a_list_would_do(kind: str, steps: list[tuple[str, Any]]) -> None:
     """For any sequence of turns, rewinds and forks the service agrees with a model that keeps plain lists."""

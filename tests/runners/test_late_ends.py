@@ -14,44 +14,55 @@ from typing import Any
 import pytest
 
 from minirun import Event, LlmAgent, Runner
-from minirun.errors import StorageError
+from minirun.errors import StaleSessionError, StorageError
 from minirun.events import EventActions, Replay
-from minirun.sessions import InvocationStatus, SessionWriter
+from minirun.sessions import InvocationStatus, SessionKey, SessionWriter
 from minirun.sessions._messages import take_over_messages
 from minirun.simulation import SeededChoices, simulate
 from minirun.testing import ScriptedLlm
 
 from ..helpers import PLACE
-from ..stores import HERE, KEY, Elsewhere, begin, enter
+from ..stores import HERE, KEY, Elsewhere, ElsewhereInPostgres, append, begin, database_of, enter, get
 from ..worlds import WORLDS
 from .test_sending import log_of
 
 COMPLETED, INTERRUPTED = InvocationStatus.COMPLETED, InvocationStatus.INTERRUPTED
 
 
-@asynccontextmanager
-async def two_processes(folder: Path) -> AsyncIterator[tuple[Elsewhere, Elsewhere]]:
-    """Two processes over one file, with one session in it."""
+Process = Elsewhere | ElsewhereInPostgres
+STORES = pytest.mark.parametrize("store", ["sqlite", "postgres"])
 
-    path = folder / "a.db"
-    async with Elsewhere(path, durability="process") as one, Elsewhere(path, durability="process") as two:
+
+@asynccontextmanager
+async def two_processes(store: str, folder: Path) -> AsyncIterator[tuple[Process, Process]]:
+    """Two processes over one file or one database, with one session in it."""
+
+    def process() -> Process:
+        if store == "postgres":
+            return ElsewhereInPostgres(database_of(folder))
+        return Elsewhere(folder / "a.db", durability="process")
+
+    async with process() as one, process() as two:
         await one.create_session(**HERE)
         yield one, two
 
 
-def lose_leases(one: Elsewhere) -> None:
+def lose_leases(one: Process) -> None:
     """Let others take what *one* runs, as if it had stood still for long."""
+    if isinstance(one, ElsewhereInPostgres):
+        one._leases.close()  # its sign of life
+        return
     assert one._leases.lock is not None
     one._leases.lock.release()
 
 
-def no_writing(one: Elsewhere, patch: pytest.MonkeyPatch) -> None:
+def no_writing(one: Process, patch: pytest.MonkeyPatch) -> None:
     """Let the store of *one* fail at each write."""
 
     async def fail(*arguments: object, **options: object) -> None:
         raise StorageError("the disk is gone")
 
-    patch.setattr(one._file, "write", fail)
+    patch.setattr(one._database if isinstance(one, ElsewhereInPostgres) else one._file, "write", fail)
 
 
 def sent(name: str, invocation_id: str | None = None) -> Event:
@@ -59,11 +70,11 @@ def sent(name: str, invocation_id: str | None = None) -> Event:
     return Event(id=name, author="user", message="m", invocation_id=invocation_id, actions=actions)
 
 
-async def send(service: Elsewhere, invocation_id: str | None = None) -> None:
+async def send(service: Process, invocation_id: str | None = None) -> None:
     await service._put_message(KEY, sent("m-1", invocation_id))
 
 
-async def next_run(two: Elsewhere) -> SessionWriter:
+async def next_run(two: Process) -> SessionWriter:
     """Another process runs the session, after it has taken over what waits."""
     writer = await enter(two, "e-2")
     await take_over_messages(writer, None)
@@ -71,24 +82,25 @@ async def next_run(two: Elsewhere) -> SessionWriter:
     return writer
 
 
-async def record_late(one: Elsewhere) -> None:
+async def record_late(one: Process) -> None:
     """Let *one* write something, somewhere."""
     other = await one.create_session(app_name="app", user_id="u", session_id="other")
     await one.append_event(other, Event(author="a", message="x"))
     assert not one._unrecorded
 
 
-async def status_of(service: Elsewhere) -> InvocationStatus:
+async def status_of(service: Process) -> InvocationStatus:
     [status] = [found.status for found in await service.list_invocations() if found.invocation_id == "e-1"]
     return status
 
 
+@STORES
 @pytest.mark.parametrize("what", ["nothing", "it waits", "it was taken over", "another run, and nothing"])
 async def test_a_late_end_completes_nothing_that_a_message_has_come_to(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store fails as a run is completed; a message is taken by the store, and the end recorded after it."""
-    async with two_processes(tmp_path) as (one, two):
+    async with two_processes(store, tmp_path) as (one, two):
         writer = await enter(one, "e-1")
         await begin(writer)
         with monkeypatch.context() as patch:
@@ -108,12 +120,13 @@ async def test_a_late_end_completes_nothing_that_a_message_has_come_to(
         await (await enter(two, "e-3", reject=True)).finish(None)  # the lease was given back
 
 
+@STORES
 @pytest.mark.parametrize("what", ["nothing", "it waits", "it was taken over"])
 async def test_who_has_lost_the_session_completes_nothing_that_a_message_has_come_to(
-    what: str, tmp_path: Path
+    what: str, store: str, tmp_path: Path
 ) -> None:
     """Another process has run the session before the first one says how its run has ended."""
-    async with two_processes(tmp_path) as (one, two):
+    async with two_processes(store, tmp_path) as (one, two):
         writer = await enter(one, "e-1")
         await begin(writer)
         lose_leases(one)
@@ -128,11 +141,12 @@ async def test_who_has_lost_the_session_completes_nothing_that_a_message_has_com
         assert [found.status for found in await two.list_invocations()][1:] == [COMPLETED]
 
 
+@STORES
 async def test_what_was_completed_in_vain_goes_on_with_the_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run's end could not be stored, a message was sent after it: who resumes the invocation answers it."""
-    async with two_processes(tmp_path) as (one, two):
+    async with two_processes(store, tmp_path) as (one, two):
         agent = LlmAgent(name="a", model=ScriptedLlm(["one", "two"]))
         runner = Runner(agent=agent, app_name="app", session_service=one)
         finish = one._finish
@@ -153,6 +167,34 @@ async def test_what_was_completed_in_vain_goes_on_with_the_message(
         assert await log_of(one) == ["user: go", "a: one", "user: and that", "a: two"]
         [found] = await two.list_invocations()
         assert found.status is COMPLETED
+
+
+@STORES
+async def test_an_append_that_waits_for_a_late_end_is_stale_where_another_process_was_faster(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile the session is written elsewhere and read here: the event keeps the place that it was completed for."""
+    async with two_processes(store, tmp_path) as (one, two):
+        await one.create_session(app_name="app", user_id="u", session_id="ended")
+        writer = await one.open_writer(SessionKey("app", "u", "ended"), "e-1", None, reject=False)
+        assert writer is not None
+        await begin(writer)
+        with monkeypatch.context() as patch:
+            no_writing(one, patch)
+            await writer.finish(COMPLETED)
+        session, record = await get(one), one._record_late
+
+        async def record_slowly() -> None:
+            await append(two, await get(two), "faster")
+            await get(one)
+            await record()
+
+        monkeypatch.setattr(one, "_record_late", record_slowly)
+        with pytest.raises(StaleSessionError):
+            await append(one, session, "slower")
+        assert not one._unrecorded
+        await append(one, await get(one), "slower")
+        assert [(event.seq, event.text) for event in (await get(two)).events] == [(1, "faster"), (2, "slower")]
 
 
 @pytest.mark.parametrize("seed", [5011, 5098, 5137])

@@ -6,13 +6,17 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
+from minirun.errors import StorageError
 from minirun.models import BaseLlm, BaseLlmConnection, LlmRequest, LlmResponse
+from minirun.sessions import InvocationStatus
+from minirun.testing import ScriptedLive, pause, say
 from minirun.types import Blob, Content, Part
 
-from ..live_client import new_runner
+from ..live_client import both, new_runner, stored
 
 SECOND = Part(inline_data=Blob(data=b"\1\0" * 24_000, mime_type="audio/pcm;rate=24000"))
 
@@ -75,3 +79,25 @@ async def test_a_caller_that_does_not_read_holds_the_server_back_and_may_leave(a
                 assert model.said < 30
                 break
     assert sorted(model.over) == ["connection", "receive"]
+
+
+@both
+async def test_who_leaves_is_told_that_the_rest_could_not_be_stored(
+    dialect: Any, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that was cut off by leaving meets a store that fails: that ends the run, and is not passed over."""
+
+    async def fail(*arguments: object, **options: object) -> None:
+        raise StorageError("the disk is gone")
+
+    model = ScriptedLive([[say("one two"), pause(60)]], dialect=dialect)
+    async with new_runner(model) as runner:
+        with pytest.raises(StorageError, match="the disk is gone"):
+            async with runner.run_live(user_id="u", session_id="s") as live:
+                await live.send_text("count")
+                async for event in live:
+                    if event.output_transcription:
+                        monkeypatch.setattr(runner.session_service, "_commit", fail)
+                        break
+        assert live.status is InvocationStatus.FAILED
+        assert all(event.output_transcription is None for event in await stored(runner))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from minirun.simulation import SeededChoices, simulate, why_unavailable
+from minirun.simulation import why_unavailable
 from minirun.simulation._explore import explore
 
 from ..live_worlds import LIVE
+from ..seeds import coverage_until
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -35,14 +35,7 @@ def test_no_call_is_lost_whatever_happens(seeds: int) -> None:
     In so many seeds of each world nothing is found: the laws hold of each call, the calls of tools that a dead process
     has left are answered when the next one begins, and what was cut off is listed as interrupted.
     """
-    found: Counter[str] = Counter()
-    for name, (scenario, options) in LIVE.items():
-        for seed in range(seeds):
-            outcome = simulate(scenario, SeededChoices(seed), **options, deep=True)
-            assert outcome.failure is None, f"{name}, seed {seed}: {outcome.failure!r}"
-            found += outcome.coverage
-    print(f"{seeds * len(LIVE)} runs: {dict(sorted(found.items()))}")
-    assert set(found) >= REACHED, REACHED - set(found)
+    print(dict(sorted(coverage_until(REACHED, LIVE, seeds, deep=True).items())))
 
 
 @pytest.mark.parametrize("name", list(LIVE))

@@ -20,6 +20,8 @@ from minirun.sessions import BaseSessionService, SessionKey, SqliteSessionServic
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool
 
+from ..examples import examples
+
 STEPS = st.one_of(
     st.tuples(st.just("say"), st.integers(0, 3)),  # and send so often while it runs
     st.tuples(st.just("cut off"), st.integers(0, 3)),  # after so many events; and go on
@@ -135,7 +137,7 @@ class Desk:
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @given(steps=st.lists(STEPS, max_size=8), answers=ANSWERS, whens=WHENS)
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_prompt_is_one_that_a_strict_provider_takes(
     kind: str, steps: list[tuple[str, int]], answers: list[str], whens: list[str]
 ) -> None:

@@ -634,15 +634,15 @@ async def logs(path: Path) -> list[list[Event]]:
 def test_two_supervising_processes_do_each_thing_once(scenario: str, tmp_path: Path) -> None:
     """What killed processes have left is taken to its end by two at once: each invocation by one of them."""
     path, sessions = tmp_path / "a.db", [f"s{number}" for number in range(5)]
-    with forker("tests.mortals") as forks:
-        options = {"scenario": [scenario], "durability": "power", "answers_at_once": True}
-        for number, name in enumerate(sessions):
-            fate = {"moment": "stored", "number": number + 1, "session": name}
-            pid = forks.start("live", path, tmp_path / name, **options, **fate)
-            assert forks.ends(pid) == -signal.SIGKILL
-        fates = [{"moment": "", "number": number} for number in (100, 200)]
-        pids = [forks.start("supervise", path, tmp_path / f"{fate['number']}", **options, **fate) for fate in fates]
-        assert [forks.ends(pid) for pid in pids] == [0, 0]
+    forks = forker("tests.mortals")
+    options = {"scenario": [scenario], "durability": "power", "answers_at_once": True}
+    for number, name in enumerate(sessions):
+        fate = {"moment": "stored", "number": number + 1, "session": name}
+        pid = forks.start("live", path, tmp_path / name, **options, **fate)
+        assert forks.ends(pid) == -signal.SIGKILL
+    fates = [{"moment": "", "number": number} for number in (100, 200)]
+    pids = [forks.start("supervise", path, tmp_path / f"{fate['number']}", **options, **fate) for fate in fates]
+    assert [forks.ends(pid) for pid in pids] == [0, 0]
     found = trio.run(logs, path)
     assert len(found) == len(sessions)
     for log in found:

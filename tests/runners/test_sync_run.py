@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -20,6 +18,7 @@ import trio
 from minirun import BaseAgent, Event, InMemoryRunner, InvocationContext, RunConfig, SqliteSessionService
 from minirun.errors import SessionNotFoundError
 
+from ..forked import Forked
 from ..helpers import PLACE, runner_for, stored_events
 
 # As long as nothing is wrong, a process of these tests ends at once.
@@ -192,19 +191,16 @@ PROGRAM = """
 """
 
 
-def start(tmp_path: Path, more: str) -> subprocess.Popen[str]:
-    source = textwrap.dedent(PROGRAM) + textwrap.dedent(more)
-    program = [sys.executable, "-W", "error", "-c", source, str(tmp_path / "s.db")]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(tmp_path: Path, more: str) -> Forked:
+    return Forked(textwrap.dedent(PROGRAM) + textwrap.dedent(more), tmp_path / "s.db")
 
 
 def test_ctrl_c_cancels_the_run_and_waits_for_its_clean_up(tmp_path: Path) -> None:
     """KeyboardInterrupt while waiting for an event: the agent cleans up, then the program ends with it."""
     process = start(tmp_path, "next(events)")
-    assert process.stdout is not None
     assert "waiting\n" in process.stdout
     os.kill(process.pid, signal.SIGINT)
-    out, error = process.communicate(timeout=PATIENCE_S)
+    out, error = process.communicate()
     assert out == "cleaned up\n"
     assert error.rstrip().endswith("KeyboardInterrupt")
     assert process.returncode != 0
@@ -214,12 +210,12 @@ def test_ctrl_c_cancels_the_run_and_waits_for_its_clean_up(tmp_path: Path) -> No
 def test_the_end_of_the_interpreter_cancels_the_run(ending: str, tmp_path: Path) -> None:
     """A program that ends with a run in hand ends at once, after the run's clean-up, which is stored."""
     process = start(tmp_path, ending)
-    out, error = process.communicate(timeout=PATIENCE_S)
+    out, error = process.communicate()
     assert error == ""
     assert (out.splitlines()[0], out.splitlines()[-1]) == ("first", "cleaned up")
     assert process.returncode == 0
     check = start(tmp_path, "")
-    check.communicate(timeout=PATIENCE_S)
+    check.communicate()
 
     async def texts() -> list[str]:
         async with SqliteSessionService(tmp_path / "s.db") as service:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from minirun import Event, InMemorySessionService, InvocationContext, Runner
@@ -174,3 +176,66 @@ async def test_who_waits_for_a_store_that_has_begun_goes_on_although_the_caller_
         async with slow_runner(speak).run_async(**PLACE, new_message="go"):
             await trio.sleep(1)
     assert said == ["begun"]
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+EMITTERS = 4
+Step = tuple[str, int]
+
+# What is done to the emitters, one thing after another: one begins to emit, one is cancelled, the caller asks.
+steps = st.lists(
+    st.tuples(st.sampled_from(["emit", "emit", "cancel", "ask"]), st.integers(0, EMITTERS - 1)), max_size=24
+)
+
+
+@settings(max_examples=30)
+@given(steps)
+@example([*(("emit", number) for number in (0, 1, 2, 3)), *[("ask", 0)] * 4])
+@example([("emit", 0), ("emit", 1), ("emit", 2), ("ask", 0), ("cancel", 0), ("emit", 0), *[("ask", 0)] * 4])
+def test_whoever_waits_longest_is_next(steps: list[Step]) -> None:
+    """
+    However many emit at once and are cancelled, their turns come in the order in which they began; one event at most is
+    ahead of the caller, and who was cancelled before its turn has said nothing.
+    """
+    trio.run(check_turns, steps)
+
+
+async def check_turns(steps: list[Step]) -> None:
+    """Do the steps, each when everybody sleeps, and compare what is stored with a plain queue."""
+    orders: list[trio.MemorySendChannel[str]] = []
+    scopes: dict[int, trio.CancelScope] = {}  # of those who emit
+
+    async def obey(ctx: InvocationContext, number: int, receive: trio.MemoryReceiveChannel[str]) -> None:
+        async for text in receive:
+            with trio.CancelScope() as scopes[number]:
+                await ctx.emit(Event(message=text))
+            del scopes[number]
+
+    async def logic(ctx: InvocationContext) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(EMITTERS):
+                send, receive = trio.open_memory_channel[str](1)
+                orders.append(send)
+                nursery.start_soon(obey, ctx, number, receive)
+
+    runner = runner_for(logic)
+    said: list[str] = []  # of what the caller has heard
+    stored: list[str] = []
+    waiting: list[str] = []  # for the turn, which the caller gives on when it asks after the newest event
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        for place, (what, number) in enumerate(steps):
+            await trio.testing.wait_all_tasks_blocked()
+            if what == "emit" and number not in scopes:
+                orders[number].send_nowait(f"{number} at {place}")
+                (waiting if stored else stored).append(f"{number} at {place}")
+            elif what == "cancel" and number in scopes:
+                scopes[number].cancel()
+                waiting = [text for text in waiting if not text.startswith(str(number))]
+            elif what == "ask" and (waiting or len(said) < len(stored)):
+                if len(said) == len(stored):
+                    stored.append(waiting.pop(0))
+                said.append((await anext(run)).text)
+            await trio.testing.wait_all_tasks_blocked()
+            assert [event.text for event in (await stored_events(runner))[1:]] == stored
+            assert said == stored[: len(said)]

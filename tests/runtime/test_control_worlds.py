@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from minirun.simulation import SeededChoices, simulate, why_unavailable
+from minirun.simulation import why_unavailable
 
 from ..control_worlds import CONTROL
+from ..seeds import coverage_until
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -21,10 +20,4 @@ REACHED = {
 @pytest.mark.parametrize("seeds", [pytest.param(12, id="some"), pytest.param(400, id="many", marks=pytest.mark.slow)])
 def test_control_is_kept_whatever_happens(seeds: int) -> None:
     """In so many seeds of each world nothing is found, though all of it happens."""
-    found: Counter[str] = Counter()
-    for name, (scenario, options) in CONTROL.items():
-        for seed in range(seeds):
-            outcome = simulate(scenario, SeededChoices(seed), **options)
-            assert outcome.failure is None, f"{name}, seed {seed}: {outcome.failure!r}"
-            found += outcome.coverage
-    assert set(found) >= REACHED, REACHED - set(found)
+    coverage_until(REACHED, CONTROL, seeds)

@@ -7,8 +7,7 @@ a failure of every commit.
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import trio
 from minirun import Runner
 from minirun.errors import StorageError
 
+from ..forked import run
 from ..interruptions import (
     AGENTS,
     KINDS,
@@ -36,19 +36,32 @@ from ..interruptions import (
     read_run,
 )
 
-scenarios = pytest.mark.parametrize("agent", AGENTS)
-services = pytest.mark.parametrize("kind", KINDS)
+# What costs most is done by the larger form of the tests. In each run of them the small scenario is interrupted
+# everywhere on every service, each scenario on one, and those with the most to go wrong on a file and a server too.
+LARGE = {("tool turn", "process"), ("tool turn", "postgres"), ("two emitters", "process")}
 
 
-# A server answers half a second later where a file answers at once: most of it is done by the larger form of the tests.
-AT_ANY_STEP = [
-    pytest.param(agent, kind, marks=[pytest.mark.slow] if kind == "postgres" and agent != "one agent" else [])
-    for agent in AGENTS
-    for kind in KINDS
-]
+def is_common(agent: str, kind: str) -> bool:
+    """Whether the scenario is run on that service in each run of the tests."""
+    return agent == "one agent" or kind == "memory" or (agent, kind) in LARGE
 
 
-@pytest.mark.parametrize(("agent", "kind"), AT_ANY_STEP)
+def in_all(is_common: Callable[[str, str], bool]) -> pytest.MarkDecorator:
+    """Each scenario on each service, some of them seldom."""
+    both = [
+        pytest.param(agent, kind, marks=[] if is_common(agent, kind) else [pytest.mark.slow])
+        for agent in AGENTS
+        for kind in KINDS
+    ]
+    return pytest.mark.parametrize(("agent", "kind"), both)
+
+
+scenarios = in_all(is_common)
+seldom = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[2:]]
+services = pytest.mark.parametrize("kind", [*KINDS[:2], *seldom])
+
+
+@in_all(lambda agent, kind: is_common(agent, kind) and (agent, kind) != ("tool turn", "postgres"))
 def test_a_run_that_is_cancelled_at_any_step_keeps_its_promises(agent: str, kind: str, tmp_path: Path) -> None:
     """After a cancellation at any step, what returned is stored, what raised is not, and a new turn works."""
     interrupted, uninterrupted = cancel_at_every_step(Store(kind, tmp_path), agent)
@@ -56,17 +69,18 @@ def test_a_run_that_is_cancelled_at_any_step_keeps_its_promises(agent: str, kind
     assert interrupted >= uninterrupted
 
 
-def test_the_same_holds_under_trios_ordinary_scheduling(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "agents"), [("memory", ["two emitters"]), pytest.param("process", AGENTS, marks=pytest.mark.slow)]
+)
+def test_the_same_holds_under_trios_ordinary_scheduling(kind: str, agents: Iterable[str], tmp_path: Path) -> None:
     """Importing pytest_trio makes trio's order of tasks reproducible; a process without it keeps the promises too."""
-    program = [sys.executable, "-m", "tests.interruptions", str(tmp_path)]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    done = run("tests.interruptions", tmp_path, kind, *agents)
     assert done.returncode == 0, done.stderr
     print(done.stdout)
-    assert done.stdout.count("interruption points") == len(AGENTS)
+    assert done.stdout.count("interruption points") == len([*agents])
 
 
 @scenarios
-@services
 def test_nobody_goes_on_while_the_caller_holds_an_event(agent: str, kind: str, tmp_path: Path) -> None:
     """While the caller holds an event, no emitter of the run has gone on."""
     store, diary = Store(kind, tmp_path).fresh(), Diary()
@@ -82,7 +96,6 @@ def test_nobody_goes_on_while_the_caller_holds_an_event(agent: str, kind: str, t
 
 
 @scenarios
-@services
 @pytest.mark.parametrize("how", ["break", "raise"])
 def test_a_caller_may_leave_after_any_event(agent: str, kind: str, how: str, tmp_path: Path) -> None:
     """Leaving after the n-th event, by `break` or with an exception, keeps the promises and the exception's type."""
@@ -115,7 +128,6 @@ def test_a_caller_may_leave_after_any_event(agent: str, kind: str, how: str, tmp
 
 
 @scenarios
-@services
 @pytest.mark.parametrize("mode", ["refused", "lost", "stored"])
 def test_a_store_that_fails_at_any_commit_fails_the_run(agent: str, kind: str, mode: str, tmp_path: Path) -> None:
     """The n-th commit fails: the run raises that error with its own type, and the session is usable again."""
@@ -150,7 +162,6 @@ def test_a_store_that_fails_at_any_commit_fails_the_run(agent: str, kind: str, m
 
 
 @scenarios
-@services
 def test_a_store_that_fails_at_any_operation_leaves_a_usable_session(agent: str, kind: str, tmp_path: Path) -> None:
     """Opening, storing or finishing fails: only a failing commit or opening is raised, and the next turn works."""
     stores = Store(kind, tmp_path)

@@ -37,6 +37,7 @@ from minirun.sessions._recovery import recover
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
 
+from ..examples import examples
 from ..stores import Clock
 from .test_resume import KEY, PLACE, SCENARIOS, Asks, log_of, nested, note
 
@@ -400,7 +401,7 @@ async def test_an_end_that_was_not_recorded_is_recorded_by_who_goes_on(how: str)
 
 
 @given(tree=trees(), data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_prefixes_of_random_trees_can_be_gone_on_from(tree: Tree, data: st.DataObject) -> None:
     """The same for trees of agents that nobody has thought of."""
     trio.run(check_tree, tree, lambda length: [data.draw(st.integers(1, length), label="events") for _ in range(3)])

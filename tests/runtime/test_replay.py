@@ -1111,6 +1111,54 @@ async def test_an_agent_that_is_cancelled_while_a_thread_works_takes_the_step_on
     assert (run.status, len(done)) == ("completed", 1)
 
 
+@pytest.mark.parametrize("outcome", ["charged", None])
+async def test_an_agent_that_is_cancelled_while_a_record_waits_takes_the_step_once(
+    outcome: str | None, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The step is done, and its record waits for the caller: who tries again has what it came to, in each run."""
+    done: list[str] = []
+
+    async def logic(ctx: InvocationContext) -> None:
+        async def charge() -> str:
+            done.append(ctx.idempotency_key)
+            if outcome is None:
+                raise OSError("no money")
+            return outcome
+
+        async def beside() -> None:
+            await ctx.emit(Event(message="beside"))
+
+        async def attempt() -> None:
+            try:
+                said.append(await ctx.step("charge", charge))
+            except OSError as error:
+                said.append(str(error))
+
+        said: list[str] = []
+        await ctx.emit(Event(message="begun"))
+        with trio.move_on_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(beside)
+                await trio.testing.wait_all_tasks_blocked()
+                await attempt()
+        if not said:
+            await attempt()
+        await ctx.emit(Event(message=said[0]))
+
+    runner = runner_of(one("acts", logic))
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        async for event in run:
+            if event.text == "beside":
+                await trio.sleep(10)
+    log = await log_of(runner)
+    assert (len(done), [event.text for event in log[1:]]) == (1, ["begun", "beside", "", outcome or "no money"])
+    for count in (len(log) - 1, len(log)):
+        again = runner_of(one("acts", logic), await cut_after(log, count))
+        await run_to_its_end(again, invocation_id=log[0].invocation_id)
+        said = [event.text for event in await log_of(again) if event.author != "user"]
+        assert (len(done), said) == (1, [event.text for event in log[1:]])
+
+
 @pytest.mark.parametrize(
     ("limits", "error"),
     [

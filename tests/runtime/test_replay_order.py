@@ -40,6 +40,7 @@ from minirun.models import LlmRequest
 from minirun.runtime import Run
 from minirun.testing import ScriptedLlm, call
 
+from ..examples import examples
 from ..helpers import Logic
 from ..resuming import steps
 from .test_resume import PLACE, cut_after, log_of, runner_of
@@ -579,6 +580,40 @@ async def test_who_does_otherwise_is_told_and_hangs_nobody(slow: Pause, autojump
     assert "done" not in diary
 
 
+@slowly
+async def test_who_does_otherwise_is_told_when_an_escalation_has_not_reached_it(
+    slow: Pause, autojump_clock: MockClock
+) -> None:
+    """It waits for what is recorded to end others beside it. That has ended a loop of its own; then it is told."""
+    diary: list[str] = []
+
+    async def say(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="b 0"))
+        await trio.sleep(10)
+        await ctx.emit(Event(message="b 1"))
+
+    async def step(ctx: InvocationContext) -> None:
+        async def work() -> None:
+            diary.append("done")
+
+        await ctx.emit(Event(message="b 0"))
+        await ctx.step("work", work)
+
+    def agent(act: Act, pause: Pause) -> BaseAgent:
+        async def end(ctx: InvocationContext) -> None:
+            await pause()
+            await ctx.emit(Event(message="enough", actions=EventActions(escalate=True)))
+
+        loop = LoopAgent(name="loop", sub_agents=[one("ends", end)])
+        return ParallelAgent(name="sides", sub_agents=[one("b", act), loop])
+
+    log = await first_run(agent(say, a_second))
+    assert texts(log) == ["b 0", "enough", "b 1"]
+    with pytest.raises(ReplayError, match="'b 1'"):
+        await go_on(agent(step, slow), log, len(log))
+    assert diary == []
+
+
 async def test_branches_that_share_a_lock_may_get_it_in_another_order(autojump_clock: MockClock) -> None:
     """Nobody waits for what others have said where nobody was ended by it: so nobody waits for who waits for it."""
 
@@ -719,7 +754,7 @@ async def check_any_pace(tree: Tree, seed: int, counts: Callable[[int], Sequence
 
 
 @given(tree=trees(), seed=st.integers(0, 10_000), data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_at_any_pace_a_tree_does_what_it_would_have_done(tree: Tree, seed: int, data: st.DataObject) -> None:
     """Agents in trees that nobody has thought of, cut off at a few places, and others that take other times."""
     run_on_mock_clock(tree, seed, lambda length: [data.draw(st.integers(1, length), label="cut") for _ in range(4)])

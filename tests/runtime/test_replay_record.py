@@ -15,6 +15,8 @@ from minirun.events import Replay
 from minirun.flows._record import Record
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
+from ..examples import examples
+
 BRANCHES = [None, "p.a", "p.b", "p.b.q.x", "in@c1", "p.a.in@c2"]
 CALLS = ["c1", "c2"]
 PATHS = ["one", "two"]
@@ -147,7 +149,7 @@ class Model:
         return any(self.comes(one, branch, seq) for one in earlier if one.actions.escalate or not escalations)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(logs, idle, st.lists(moves, max_size=6), ends)
 def test_a_record_knows_what_comes_next_and_whom_it_waits_for(log: Any, idle: set[str], way: Any, end: Any) -> None:
     """However agents have come to what is recorded, left it, begun and ended: as a model says that notes everything."""

@@ -5,11 +5,12 @@ kill -9 while an agent waits to ask its model again: the next process asks, and 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from ..forked import run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 
@@ -53,19 +54,13 @@ trio.run(main)
 """
 
 
-def run(path: Path, which: str) -> subprocess.CompletedProcess[str]:
-    """Run the program to its end, or until it is killed."""
-    command = [sys.executable, "-c", PROGRAM, str(path), which]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def test_who_dies_before_asking_again_is_survived_by_the_question(tmp_path: Path) -> None:
     """
     A process that is killed between two attempts leaves an invocation that another one goes on with, as if nothing was.
     """
-    killed = run(tmp_path / "s.db", "first")
+    killed = run(PROGRAM, tmp_path / "s.db", "first")
     assert killed.returncode == -9, killed.stderr
-    done = run(tmp_path / "s.db", "second")
+    done = run(PROGRAM, tmp_path / "s.db", "second")
     assert done.returncode == 0, done.stderr
     said = [tuple(each) for each in json.loads(done.stdout) if any(each[1:])]
     assert said == [

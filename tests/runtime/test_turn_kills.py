@@ -7,11 +7,12 @@ A process is forked for each place: before or after the effect of each call. The
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from ..forked import run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 
@@ -103,13 +104,7 @@ def test_a_turn_that_is_killed_goes_on_in_its_order(kind: str, policy: str, tmp_
     What was done is not done again, but for the call that was at work, which is done again only if it is to be; the
     later ones have not begun, and are done once, in order. Each call is answered once.
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM, tmp_path, kind, policy],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(PROGRAM, tmp_path, kind, policy)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert len(found) == 8

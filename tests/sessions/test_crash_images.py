@@ -209,8 +209,10 @@ class Inspector:
 
 
 def some_cuts(number: int) -> list[Cut]:
-    """The worst cut for whoever forgets to sync, and one of the others in turn."""
-    return ["nothing", CUTS[1 + number % (len(CUTS) - 1)]]
+    """At some operations the worst cut for whoever forgets to sync, at some one of the others in turn."""
+    if number % 5 == 0:
+        return ["nothing"]
+    return [CUTS[1 + number // 5 % (len(CUTS) - 1)]] if number % 5 == 2 else []
 
 
 def many_cuts(_: int) -> list[Cut]:
@@ -257,7 +259,7 @@ async def test_a_power_cut_under_process_leaves_a_consistent_prefix(
 
 
 @needs_vfs
-@pytest.mark.parametrize("stride", [pytest.param(97, id="some"), pytest.param(11, id="many", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [pytest.param(211, id="some"), pytest.param(11, id="many", marks=pytest.mark.slow)])
 async def test_a_power_cut_during_recovery_takes_nothing_either(stride: int, tmp_path: Path) -> None:
     """What a first power cut has left, a second one leaves too, at any operation of opening and using it."""
     trace, history = await recorded(tmp_path, "power")
@@ -329,12 +331,12 @@ async def test_a_store_that_does_not_sync_is_found_out(make: type[SmallDisk], tm
     luck = random.Random(1)
     found = Counter[str]()
     for moment in moments(trace):
-        if moment.number % 5 == 0:
+        if moment.number % 10 == 0:
             try:
                 found["losses"] += bool(await inspector.inspect(moment.disk.image("subset", luck), moment.acknowledged))
             except AssertionError as error:
                 found[str(error).splitlines()[0].partition(":")[0]] += 1
-    assert found["losses"] >= 10
+    assert found["losses"] >= 5
     assert (len(found) > 1) == (make is OffDisk)  # without any sync the file is not even consistent
     print(f"\n{make.__name__}: {dict(found)}")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from minirun import Event
 from minirun.errors import InvocationEndedError
 from minirun.sessions import InvocationStatus, verify
 
+from ..forked import run
 from ..forking import ENDS, STAGES
 from ..stores import HERE, Elsewhere, begin, enter, sql
 
@@ -27,10 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no for
 
 def lived(stage: str, end: str, place: str) -> tuple[Any, dict[str, Any]]:
     """What the child and the parent have seen."""
-    command = [sys.executable, "-W", "error", "-m", "tests.forking", stage, end, place]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2], check=False
-    )
+    done = run("tests.forking", stage, end, place)
     assert (done.returncode, done.stderr) == (0, "")
     child, parent = map(json.loads, done.stdout.splitlines())
     return child, parent

@@ -8,7 +8,6 @@ of the bundled services, with the same checks (`tests/interruptions.py`).
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from minirun import Event, Runner
 from minirun.errors import StorageBusyError, StorageError
 from minirun.sessions import BaseSessionService, KeyValueSessionService, KeyValueStore
 
+from ..forked import run
 from ..interruptions import (
     AGENTS,
     PLACE,
@@ -260,13 +260,7 @@ def test_a_store_that_was_used_stays_on_its_side_of_a_fork(stage: str, tmp_path:
     A store holds what no two processes may use: once it was used, its fork is refused, and takes nothing from it. One
     that was only made serves the process that begins to use it.
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM, tmp_path / "sessions.jsonl", stage],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(PROGRAM, tmp_path / "sessions.jsonl", stage)
     assert (done.returncode, done.stderr) == (0, "")
     seen = done.stdout.splitlines()
     if stage == "made":

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +38,7 @@ from minirun.errors import (
 from minirun.sessions import KeyValueSessionService, KeyValueStore
 from minirun.testing import ScriptedLlm, session_service_checks
 
+from ..forked import run
 from ..stores import HERE, append, get, texts
 
 CHECKS = session_service_checks(durable=True)
@@ -246,20 +245,14 @@ def test_a_killed_run_goes_on_over_ones_own_store(cut: int, tmp_path: Path) -> N
     """What is stored when a process is killed is not done again by the next one; a torn line at the end is none."""
     path = tmp_path / "sessions.jsonl"
 
-    def run(how: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", PROGRAM, path, how],
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def ran(how: str) -> tuple[int, str]:
+        done = run(PROGRAM, path, how)
         return done.returncode, done.stdout + done.stderr
 
-    assert run("die") == (-signal.SIGKILL, "charged\n")
+    assert ran("die") == (-signal.SIGKILL, "charged\n")
     if cut:  # the record of the charge is lost, and so it is done again, with the same key
         path.write_bytes(path.read_bytes()[:-cut])
-    assert run("go on") == (0, ("charged\n" if cut else "") + "shipped\ndone\ncompleted\n")
+    assert ran("go on") == (0, ("charged\n" if cut else "") + "shipped\ndone\ncompleted\n")
 
 
 # --- what runs do not ask ---------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from minirun.sessions._live import LiveSession
 from minirun.simulation import SeededChoices, World, simulate
 
 from ..helpers import Logic
-from ..mutating import Mutant, plant
+from ..mutating import Mutant, mutants, plant
 from ..postgres_model import Luck, ModelEnv, ModelServer, Network
 
 pytest.importorskip("psycopg")
@@ -297,16 +297,7 @@ def test_a_seed_gives_the_same_world_again() -> None:
     assert (first.digest, first.picks, first.coverage) == (second.digest, second.picks, second.coverage)
 
 
-def planted() -> list[Mutant]:
-    """The planted bugs of this file."""
-    found = []
-    for path in sorted(PLANTED.glob("*.patch")):
-        promise, _, diff = path.read_text("utf-8").partition("\n")
-        found.append(Mutant(path.stem, promise.removeprefix("# "), diff))
-    return found
-
-
-@pytest.mark.parametrize("mutant", planted(), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", mutants(PLANTED), ids=lambda mutant: mutant.name)
 def test_a_planted_bug_of_the_commit_is_found(mutant: Mutant, tmp_path: Path) -> None:
     """Some seed of the worlds fails."""
     plant(mutant, tmp_path)

@@ -123,7 +123,7 @@ def test_a_stopped_worker_keeps_its_sessions_until_the_lease_is_over_and_is_fenc
     assert holder.says() == "holding"
     os.kill(holder.process.pid, signal.SIGSTOP)
     try:
-        other = others.start("try_often", url, seconds=1.0)
+        other = others.start("try_often", url, seconds=0.3)
         assert other.ends() == "done"
         assert texts(session_at(url)) == ["hold it", "first"]
         sql(url, "UPDATE minirun.sessions SET lease_expires = now() - interval '1 s'")
@@ -137,6 +137,7 @@ def test_a_stopped_worker_keeps_its_sessions_until_the_lease_is_over_and_is_fenc
     check_database(url, is_whole=True)
 
 
+@pytest.mark.slow  # leases of other processes are over in real time; test_renewals.py has this with a clock
 def test_a_worker_that_lives_renews_its_lease(url: str, others: Others) -> None:
     """With leases of a second, a run that takes three is not taken over, and its second event is stored."""
     holder = others.start("run_agent", url, agent="holder", message="hold it", lease_s=1.0)

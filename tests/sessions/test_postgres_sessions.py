@@ -17,7 +17,7 @@ import trio.testing
 
 from minirun import Event, EventActions, LlmAgent, Runner
 from minirun._postgres import _pool
-from minirun._postgres._connection import ServerError
+from minirun._postgres._connection import Bounds, ServerError
 from minirun._postgres._values import Statement
 from minirun.errors import (
     AlreadyExistsError,
@@ -148,8 +148,10 @@ async def test_a_worker_that_stands_still_in_a_transaction_fails_nobody() -> Non
     One that is stopped while it deletes, or sends a message, has locked a session or the counter: the server ends it
     before those who wait give up.
     """
+    assert Bounds().idle_transaction_s < Bounds().lock_s
     url = new_database()
     async with DatabaseSessionService(url) as stopped, DatabaseSessionService(url) as other:
+        stopped._database.pool.bounds = Bounds(idle_transaction_s=0.3)  # as long as the test takes
         session = await other.create_session(app_name="app", user_id="u", session_id="s")
         await stopped.list_sessions(app_name="app")
         connection = await stopped._database.connect()

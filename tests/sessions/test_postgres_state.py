@@ -23,6 +23,7 @@ from minirun.sessions._postgres._state import operation
 from minirun.sessions._postgres._text import read_key, stored_key
 from minirun.sessions._state import MISSING, REMOVED, Add, Extend, Write, apply_write
 
+from ..examples import examples
 from ..postgres import new_database
 
 FOLD = Statement("fold", "SELECT minirun.fold($1, $2, $3, '=k', NULL)", "text text[] int8[]")
@@ -84,7 +85,7 @@ def same(one: Any, other: Any) -> bool:
     return one is other if MISSING in (one, other) else repr(one) == repr(other)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.one_of(st.just(MISSING), VALUES), st.lists(WRITES, max_size=6))
 @example(1, [Add(1.5)])
 @example(10**308, [Add(1e308)])

@@ -21,6 +21,7 @@ from minirun.sessions._postgres._verify import verify_database
 
 from ..artifacts.test_artifacts_postgres import LARGE, SESSION, USERS, Worker, save, save_bytes
 from ..cli.test_cli import minirun
+from ..examples import examples
 from ..memory.test_memory_search import ACTS, USER, Act, do
 from ..postgres import new_database
 from ..postgres_sessions import sql
@@ -191,7 +192,7 @@ def test_the_command_tells_of_them(tmp_path: Path) -> None:
     assert "restore a backup" in told.stderr
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(acts=ACTS)
 def test_memories_that_were_written_are_sound(acts: list[Act]) -> None:
     """Whatever was added and deleted, in whatever words."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import queue
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +22,7 @@ from minirun.errors import SessionBusyError
 from minirun.sessions import InvocationStatus, Session
 from minirun.testing import ScriptedLlm
 
+from ..forked import Forked
 from ..stores import HERE, append, get, texts
 from .test_session_properties import check_file
 
@@ -36,16 +35,12 @@ class Other:
     """Another process in a role."""
 
     def __init__(self, role: str, path: Path | str, **options: Any) -> None:
-        command = [sys.executable, "-W", "error", "-m", "tests.processes", role, str(path), json.dumps(options)]
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self.process = Forked("tests.processes", role, path, json.dumps(options))
         self._said: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self._said.put(line.strip())
         self._said.put("(ended)")
@@ -60,7 +55,6 @@ class Other:
 
     def hears(self, text: str = "go on") -> None:
         """Say something to it."""
-        assert self.process.stdin is not None
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
@@ -76,7 +70,6 @@ class Other:
         return said[-1]
 
     def _errors(self) -> str:
-        assert self.process.stderr is not None
         return self.process.stderr.read()
 
     def close(self) -> None:
@@ -85,8 +78,7 @@ class Other:
             self.kill()
         self._reader.join()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
+            pipe.close()
 
 
 class Others(list[Other]):
@@ -291,6 +283,7 @@ def test_a_killed_owner_is_known_at_once_and_its_call_is_answered(path: Path, ot
     assert not list(path.parent.glob("*-owner-*")), "what the dead process left was swept up"
 
 
+@pytest.mark.slow  # leases of other processes are over in real time; test_renewals.py has this with a clock
 def test_a_call_of_a_living_owner_is_never_closed_however_long_it_takes(path: Path, others: Others) -> None:
     """While a tool runs for many times the length of a lease, others keep being refused and nothing is answered."""
     worker = others.start("run_agent", path, agent="worker", message="work", lease_s=1.2)

@@ -67,6 +67,7 @@ from minirun.sessions._state import (
 )
 
 from .. import strategies
+from ..examples import examples
 from ..postgres import new_database
 from ..postgres_sessions import check_database, empty
 from ..stores import Elsewhere, ElsewhereInPostgres
@@ -837,7 +838,7 @@ REMADE: list[tuple[Operation, int]] = [
 ]
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(MANY_OPERATIONS, CACHES_BYTES)
 @example(operations=REMADE, cache_bytes=0)
 def test_both_services_agree_with_the_model(
@@ -879,7 +880,7 @@ def database() -> str:
     return new_database()
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(MANY_OPERATIONS, CACHES_BYTES)
 @example(operations=REMADE, cache_bytes=0)
 def test_postgres_agrees_with_the_model(

@@ -401,7 +401,7 @@ async def test_what_a_cached_session_counts_is_what_it_costs(
 
         await make("warm")
         gc.collect()
-        counted, sessions = service._cache.bytes, 10
+        counted, sessions = service._cache.bytes, 10 if turns < 10 else 4
         tracemalloc.start()
         try:
             before, _ = tracemalloc.get_traced_memory()
@@ -417,12 +417,12 @@ async def test_what_a_cached_session_counts_is_what_it_costs(
 
 async def test_many_sessions_that_ran_once_stay_within_the_bound(tmp_path: Path) -> None:
     """However many sessions are run once, what is kept of them takes at most twice the memory that was asked for."""
-    bound = 2**20
+    bound = 2**18
     async with SqliteSessionService(tmp_path / "a.db", durability="process", cache_bytes=bound) as service:
         tracemalloc.start()
         try:
             before, _ = tracemalloc.get_traced_memory()
-            for number in range(1_500):
+            for number in range(400):
                 session = await service.create_session(app_name="app", user_id=str(number), session_id="s")
                 await append(service, session)
             del session
@@ -430,7 +430,7 @@ async def test_many_sessions_that_ran_once_stay_within_the_bound(tmp_path: Path)
             assert tracemalloc.get_traced_memory()[0] - before < 2 * bound
         finally:
             tracemalloc.stop()
-        assert bound / 2 < service._cache.bytes <= bound
+        assert bound / 2 < service._cache.bytes <= bound + 2_000  # the one used last is beside them
 
 
 async def test_an_append_costs_the_same_however_much_there_is(tmp_path: Path) -> None:

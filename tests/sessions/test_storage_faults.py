@@ -392,8 +392,7 @@ async def test_whatever_is_asked_of_a_faulty_file_the_answer_is_typed(fault: Fau
 def test_a_file_that_may_not_grow_is_a_full_disk(durability: str, tmp_path: Path) -> None:
     """At its limit of file size (RLIMIT_FSIZE) a process gets typed errors, and goes on when the limit is raised."""
     path, said = tmp_path / "a.db", tmp_path / "said"
-    with forker() as forks:
-        status = forks.ends(forks.start("outgrow", path, said, number=0, durability=durability))
+    status = forker().ends(forker().start("outgrow", path, said, number=0, durability=durability))
     ledger = Ledger(path)
     ledger.hear(said)
     assert status == 0
@@ -405,30 +404,30 @@ def test_a_file_that_may_not_grow_is_a_full_disk(durability: str, tmp_path: Path
 async def test_the_end_of_a_process_that_holds_the_lock_lets_others_write(tmp_path: Path) -> None:
     """While a process stands in a transaction others wait and the loop goes on; when it is killed, they are stored."""
     path = tmp_path / "a.db"
-    with forker() as forks:
-        async with SqliteSessionService(path, durability="process") as service:
-            sessions = [
-                await service.create_session(app_name="app", user_id="u", session_id=name) for name in ("s", "t")
-            ]
-            pid = forks.start("hold", path, tmp_path / "said", number=0, durability="process")
-            stored: list[str] = []
+    forks = forker()
+    async with SqliteSessionService(path, durability="process") as service:
+        sessions = [
+            await service.create_session(app_name="app", user_id="u", session_id=name) for name in ("s", "t")
+        ]
+        pid = forks.start("hold", path, tmp_path / "said", number=0, durability="process")
+        stored: list[str] = []
 
-            async def write(number: int) -> None:
-                await append(service, sessions[number], "waited")
-                stored.append(sessions[number].id)
+        async def write(number: int) -> None:
+            await append(service, sessions[number], "waited")
+            stored.append(sessions[number].id)
 
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(write, 0)
-                nursery.start_soon(write, 1)
-                for _ in range(50):
-                    await trio.lowlevel.checkpoint()
-                    assert texts(await get(service)) == []
-                    assert len((await service.list_sessions(app_name="app")).sessions) == 2
-                assert stored == []
-                os.kill(pid, signal.SIGKILL)
-                forks.ends(pid)
-            assert sorted(stored) == ["s", "t"]
-            assert texts(await get(service)) == ["waited"]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write, 0)
+            nursery.start_soon(write, 1)
+            for _ in range(50):
+                await trio.lowlevel.checkpoint()
+                assert texts(await get(service)) == []
+                assert len((await service.list_sessions(app_name="app")).sessions) == 2
+            assert stored == []
+            os.kill(pid, signal.SIGKILL)
+            forks.ends(pid)
+        assert sorted(stored) == ["s", "t"]
+        assert texts(await get(service)) == ["waited"]
     check_file(path)
 
 

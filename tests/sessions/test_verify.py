@@ -23,6 +23,7 @@ from minirun.sessions import InvocationStatus, Repaired, SessionKey, repair, ver
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, FunctionCall, Part
 
+from ..examples import examples
 from ..stores import HERE, KEY, append, begin, enter, get, sql
 
 SESSIONS = ("s", "1", "2", "fork")
@@ -272,7 +273,7 @@ def test_what_is_no_session_file_is_refused(tmp_path: Path) -> None:
         verify(tmp_path / "b.db")
 
 
-@pytest.mark.parametrize("flips", [pytest.param(300, id="some"), pytest.param(5000, id="many", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("flips", [pytest.param(60, id="some"), pytest.param(5000, id="many", marks=pytest.mark.slow)])
 def test_no_bit_that_flips_goes_unseen(flips: int, original: Path, tmp_path: Path) -> None:
     """Whatever bit flips: what a reader could see is as before, or it is reported; SQLite alone sees few of them."""
     whole, before = original.read_bytes(), content(original)
@@ -289,7 +290,8 @@ def test_no_bit_that_flips_goes_unseen(flips: int, original: Path, tmp_path: Pat
         counts[f"{'changed' if changed else 'as it was'}, {found}"] += 1
         assert not changed or found != "not found", f"bit {place}"
     print(flips, dict(counts))
-    assert counts["changed, found by the chain or the fold"] > counts["changed, found by SQLite"] > 0
+    assert counts["changed, found by the chain or the fold"] > counts["changed, found by SQLite"]
+    assert counts["changed, found by SQLite"] > 0 or flips < 1000, "it does see some"
 
 
 def what_is_found(path: Path) -> str:
@@ -494,7 +496,7 @@ def test_a_cut_session_is_named_with_its_place(copy: Path, tmp_path: Path) -> No
     assert told["s"].endswith("kept events 0 to 10")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(places=st.lists(st.floats(0, 0.999999), min_size=1, max_size=12), how=st.sampled_from(["bit", "zeros", "page"]))
 def test_what_is_whole_is_saved_from_any_disk(original: Path, places: list[float], how: str) -> None:
     """Bits, sectors or pages: either the file is refused with a message, or what is saved is sound and a beginning."""

@@ -1,21 +1,29 @@
 """
 Planted bugs: what each promise is worth is shown by what breaks it being found.
 
-Each file in tests/mutants is a bug of minirun itself, as a text patch to copies of its modules; the package has no
-hook for them. The simulation must find every one in its reference worlds, within a bound of seeds, and make it small.
-See mutating.py for how a mutant is planted and hunted, and worlds.py for the worlds.
+Each file in tests/mutants is a bug of minirun itself, as changes to copies of its modules; the package has no hook for
+them. The simulation must find every one in its reference worlds, within a bound of seeds, and make it small. See
+mutating.py for how a mutant is planted and hunted, and worlds.py for the worlds.
+
+Every run of the tests looks for those in `ALWAYS`. The slow ones look for all of them, and once more without being told
+in which worlds and with which seed.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minirun.simulation import why_unavailable
 
-from ..mutating import CHOICES_MAX, Find, Mutant, hunt_in_process, mutants, plant
+from .. import mutating
+from ..mutating import CHOICES_MAX, Find, Mutant, hunt_in_process, mutants, plant, without_hints, world_of
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -23,13 +31,63 @@ SEEDS_MAX = 2_000
 
 MUTANTS = mutants()
 
+# One or two for each promise, those that are found soonest; and so many of the last line that each module that has
+# worlds is among theirs.
+ALWAYS = {
+    "P1": ["acknowledge_on_error", "publish_before_store"],
+    "P2": ["emit_resumes_before_the_ask", "live_leaving_loses_the_answer"],
+    "P3": ["seq_gap", "stale_check_by_time_on_disk"],
+    "P4": ["fork_shares_the_log", "lost_update_between_sessions"],
+    "P5": ["final_status_never", "run_leaves_its_agent_behind"],
+    "P6": ["duplicate_response", "ended_access_is_kept"],
+    "P7": ["collected_failures_hidden_by_a_cancellation", "dead_path_waited_for"],
+    "P8": ["found_calls_in_the_order_of_their_ids"],
+    "P10": ["answers_in_completion_order", "ids_from_uuid4"],
+    "P12": ["budget_per_context", "retry_not_counted_over_a_resume"],
+    "DESIGN": [
+        "credential_in_a_question",
+        "escalation_leaves_an_agent_tool",
+        "forgotten_comes_back",
+        "refused_message_comes_back",
+        "server_lost_for_good",
+        "step_taken_again",
+    ],
+}
+
 
 def told(mutant: Mutant, find: Find) -> None:
     """Print what was found (run with -s)."""
     print(f"{mutant.name:40} seed {find.seed:4}  {find.choices:3} choices  {find.world}: {find.failure}")
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def sometimes(mutant: Mutant) -> Any:
+    """The mutant as a parameter of a test; only one that is looked for always is looked for in every run."""
+    always = any(mutant.name in names for names in ALWAYS.values())
+    return pytest.param(mutant, id=mutant.name, marks=() if always else pytest.mark.slow)
+
+
+def promises_of(mutant: Mutant) -> set[str]:
+    """Which promises it breaks; DESIGN, if none that has a number."""
+    return {*re.findall(r"P\d+", mutant.promise.partition(":")[0])} or {"DESIGN"}
+
+
+def test_of_each_promise_one_or_two_are_looked_for_always() -> None:
+    """Each promise that any planted bug breaks is among them, and each module that has worlds."""
+    by_name = {mutant.name: mutant for mutant in MUTANTS}
+    assert {*ALWAYS} == {promise for mutant in MUTANTS for promise in promises_of(mutant)}
+    for promise, names in ALWAYS.items():
+        assert len(names) in (1, 2) or promise == "DESIGN"
+        assert [name for name in names if promise not in promises_of(by_name[name])] == []
+    always = [by_name[name] for names in ALWAYS.values() for name in names]
+    assert families_of(*always) == families_of(*MUTANTS)
+
+
+def families_of(*mutants: Mutant) -> set[str]:
+    """The modules of the worlds in which these are looked for."""
+    return {world_of(name)[0].__module__ for mutant in mutants for name in mutant.worlds}
+
+
+@pytest.mark.parametrize("mutant", [sometimes(mutant) for mutant in MUTANTS])
 def test_a_planted_bug_is_found(mutant: Mutant, tmp_path: Path) -> None:
     """Within 2 000 seeds a world fails, and what was shrunk of it fails again with the same type of error."""
     find = hunt_in_process(mutant, tmp_path, SEEDS_MAX)
@@ -50,8 +108,29 @@ def test_a_planted_bug_is_made_small(mutant: Mutant, tmp_path: Path) -> None:
         assert find.choices <= CHOICES_MAX, find.message
 
 
+@pytest.mark.slow
+def test_planted_bugs_without_their_hints(tmp_path: Path) -> None:
+    """All worlds with seeds that nobody has tried find what they find; a table says after how many (run with -s)."""
+    begin = secrets.randbelow(10**9)
+
+    def hunt(mutant: Mutant) -> tuple[Mutant, Find]:
+        folder = tmp_path / mutant.name
+        folder.mkdir()
+        return mutant, hunt_in_process(without_hints(mutant), folder, SEEDS_MAX, begin=begin)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        finds = sorted(pool.map(hunt, MUTANTS), key=lambda each: each[1].tried or SEEDS_MAX + 1)
+    print(f"\n{SEEDS_MAX} seeds from {begin} on, in all worlds in turn:")
+    for mutant, find in finds:
+        print(f"{find.tried or '-':>6}  {mutant.name:44} {find.world}{find.world and ': '}{find.failure}")
+    found = [find for _, find in finds if find.tried]
+    print(f"found {len(found)} of {len(finds)}")
+    assert [find for find in found if find.replayed != find.failure] == []
+    assert found
+
+
 @pytest.mark.parametrize(
-    "seeds", [pytest.param(80, id="some"), pytest.param(20_000, id="many", marks=pytest.mark.slow)]
+    "seeds", [pytest.param(12, id="some"), pytest.param(20_000, id="many", marks=pytest.mark.slow)]
 )
 def test_where_nothing_is_planted_nothing_is_found(seeds: int, tmp_path: Path) -> None:
     """The same hunt finds nothing in minirun as it is."""
@@ -65,22 +144,47 @@ def test_every_mutant_says_which_promise_it_breaks() -> None:
     assert [mutant.name for mutant in MUTANTS if not re.match(r"(P\d|DESIGN).*: .+", mutant.promise)] == []
 
 
-def diff(name: str, *lines: str) -> str:
-    return "\n".join([f"--- a/{name}", f"+++ b/{name}", "@@ -1 +1 @@", *lines])
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_mutant_says_what_it_says(mutant: Mutant, tmp_path: Path) -> None:
+    """What it takes away stands where it says, once, and what comes of it can be imported."""
+    assert plant(mutant, tmp_path)
+
+
+PLACE = "in minirun.env:Env.now"
+NOW = "        return time.time()"
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("lines", "problem"),
     [
-        ("", "found 0 hunks"),
-        (diff("minirun/env.py", "-no such line", "+another"), "found them 0 times"),
-        (diff("minirun/env.py", "-", "+another"), r"found them \d\d times"),
-        (diff("minirun/env.py", " import os"), "expected hunks that change something"),
-        (diff("minirun/no.py", "-import os", "+import sys"), "once in minirun/no.py"),
-        (diff("tests/no.py", "-import os", "+import sys"), "under a/minirun"),
+        ([], "found 0 of them"),
+        ([PLACE, f" {NOW}"], "expected changes that change something"),
+        (["@@ -1 +1 @@", f"-{NOW}"], "expected `in minirun.module:function`"),
+        (["in tests.mutating:plant", f"-{NOW}"], "expected `in minirun.module:function`"),
+        (["in minirun.no:now", f"-{NOW}"], "expected a module of minirun, found 'minirun.no'"),
+        (["in minirun.env:Env.no", f"-{NOW}"], r"\(found 0 of that name\), found them 0 times"),
+        ([PLACE, "-no such line"], r"\(found 1 of that name\), found them 0 times"),
+        ([PLACE, "+another line"], "found them 0 times"),
+        (["in minirun.env:Env", "-", "+another line"], r"found them \d+ times"),
+        ([PLACE, f"-{NOW}", "+        return ("], "expected a module that can be imported"),
+        ([PLACE, f"-{NOW}", PLACE, f"-{NOW}", "+        return 0"], "expected changes that take away different lines"),
     ],
 )
-def test_a_mutant_that_does_not_fit_is_an_error(text: str, problem: str, tmp_path: Path) -> None:
+def test_a_mutant_that_does_not_fit_is_an_error(lines: list[str], problem: str, tmp_path: Path) -> None:
     """What a mutant changes must be there, once, or it would say nothing about what was found."""
     with pytest.raises(ValueError, match=problem):
-        plant(Mutant("misfit", "", text), tmp_path)
+        plant(Mutant("misfit", "", "\n".join(lines)), tmp_path)
+
+
+def test_a_mutant_fits_wherever_its_function_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that move, are indented more deeply, or stand in another function as well, are no reason to renew one."""
+    package = tmp_path / "true" / "minirun"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(mutating, "PACKAGE", package)
+    mutant = Mutant("slow", "", "in minirun.a:A.f\n-    x = 1\n+    if x:\n+        x = 2\n")
+    before = "def f():\n    x = 1\n\nclass A:\n    async def f(self):\n        "
+    for inner in ("", "with self:\n            "):
+        (package / "a.py").write_text(f"{before}{inner}x = 1\n")
+        [planted] = plant(mutant, tmp_path)
+        deep = " " * (12 if inner else 8)
+        assert planted.read_text() == f"{before}{inner}if x:\n{deep}    x = 2\n"

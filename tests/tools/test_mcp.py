@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
-import attrs
 import mcp_types as types
 import pytest
 import trio
@@ -37,6 +36,7 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
 from minirun.tools.mcp import McpToolset, StdioServer
 
+from ..forked import relay
 from ..helpers import PLACE
 from ..mcp_servers import hostile, kinds, older
 
@@ -44,7 +44,16 @@ from ..mcp_servers import hostile, kinds, older
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 
 ROOT = Path(__file__).parents[2]
-KINDS = StdioServer(sys.executable, ["-m", "tests.mcp_servers.kinds"], cwd=ROOT)
+NAMES = ("desk", "hostile", "kinds", "older")
+SERVERS = (*(f"tests.mcp_servers.{name}" for name in NAMES), "tests.mcp_kills", "minirun.cli")
+"""What has imported what these servers use."""
+
+
+def stdio(name: str, *arguments: object) -> StdioServer:
+    """One of the servers of the tests, over stdio."""
+    command, *rest = relay(f"tests.mcp_servers.{name}", *arguments, modules=SERVERS)
+    return StdioServer(command, rest)
+
 
 
 @asynccontextmanager
@@ -90,7 +99,7 @@ async def reached(
 ) -> AsyncGenerator[McpToolset, None]:
     """A toolset of the server with all kinds of tools, on one of the three ways to it, which notes what it sees."""
     if way == "stdio":
-        server = attrs.evolve(KINDS, args=[*KINDS.args, *([] if note is None else [str(note)])])
+        server = stdio("kinds", *([] if note is None else [note]))
         async with McpToolset(server, **options) as tools:
             yield tools
     elif way == "http":
@@ -211,7 +220,7 @@ async def test_a_server_that_dies_in_a_call_is_an_error_and_comes_back() -> None
     """
     The model is told that the server was lost, with its last words cleaned; the next call starts it again.
     """
-    async with McpToolset(KINDS) as tools:
+    async with McpToolset(stdio("kinds")) as tools:
         (lost,) = await responses(tools, call("die"))
         assert lost["error"]["type"] == "McpConnectionError"
         assert "status 3" in lost["error"]["message"]
@@ -266,8 +275,16 @@ async def test_a_command_that_is_not_there_is_one_error() -> None:
     assert "--secret" not in str(caught.value)
 
 
+@pytest.fixture
+def clock_of_the_way(way: str) -> trio.testing.MockClock:
+    """Time jumps where nobody else has anything to do; in another process the server may."""
+    return trio.testing.MockClock(rate=1) if way == "stdio" else trio.testing.MockClock(autojump_threshold=0.02)
+
+
 @WAYS
-async def test_a_call_that_is_never_answered_ends_at_its_limit(way: str, tmp_path: Path) -> None:
+async def test_a_call_that_is_never_answered_ends_at_its_limit(
+    way: str, tmp_path: Path, clock_of_the_way: trio.testing.MockClock
+) -> None:
     """
     After `timeout_s` the model is told so, the server's call is cancelled, and others can be made.
     """
@@ -280,7 +297,7 @@ async def test_a_call_that_is_never_answered_ends_at_its_limit(way: str, tmp_pat
 
 
 @pytest.mark.parametrize("way", ["in process", "stdio", "http"])
-async def test_a_server_that_never_greets_is_an_error(way: str) -> None:
+async def test_a_server_that_never_greets_is_an_error(way: str, clock_of_the_way: trio.testing.MockClock) -> None:
     """
     A process that reads nothing, an address where nobody answers, and a silent transport cost `connect_timeout_s`.
     """
@@ -312,7 +329,7 @@ async def test_a_lost_call_is_made_again_only_if_a_retry_says_so(tmp_path: Path)
     """
     retry = RetryConfig(max_attempts=3, initial_delay=0.0, jitter=0.0)
     for number, (given, expected) in enumerate(((None, "error"), (retry, "result"))):
-        async with McpToolset(KINDS, retry=given, tool_filter=["dies_once"]) as tools:
+        async with McpToolset(stdio("kinds"), retry=given, tool_filter=["dies_once"]) as tools:
             (answer,) = await responses(tools, call("dies_once", note=str(tmp_path / str(number))))
         assert list(answer) == [expected]
 
@@ -530,7 +547,7 @@ async def test_a_change_that_is_told_drops_the_list(way: str) -> None:
     """
     server = kinds.made(cache_hints={"tools/list": CacheHint(ttl_ms=3_600_000)})
     async with served(server) if way == "http" else _nothing() as url:
-        target: Any = {"stdio": KINDS, "http": url, "in process": server}[way]
+        target: Any = {"stdio": stdio("kinds"), "http": url, "in process": server}[way]
         async with McpToolset(target, tool_filter=["grows", "grown"]) as tools:
             assert [each.name for each in await tools.get_tools_with_prefix()] == ["grows"]
             await responses(tools, call("grows"))
@@ -631,7 +648,7 @@ async def test_hostile_names_and_descriptions_are_made_harmless(way: str, caplog
     """
     server: Any = hostile.made()
     async with served(server) if way == "http" else _nothing() as url:
-        command = StdioServer(sys.executable, ["-m", "tests.mcp_servers.hostile"], cwd=ROOT)
+        command = stdio("hostile")
         target: Any = {"stdio": command, "http": url, "in process": server}[way]
         async with McpToolset(target) as tools:
             with caplog.at_level(logging.WARNING, "minirun"):

@@ -6,37 +6,36 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..forked import run
+from .test_mcp import SERVERS
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 
-ROOT = Path(__file__).parents[2]
 BOTH = ("before", "after")
-ALL = [pytest.param(way, BOTH, marks=pytest.mark.slow) for way in ("in process", "stdio", "http", "older")]
+ALL = [pytest.param(way, "012", 1, BOTH, marks=pytest.mark.slow) for way in ("in process", "stdio", "http", "older")]
 
 
 @pytest.mark.parametrize(
-    ("way", "times"), [("http", ("before",)), ("stdio", ("after",)), ("older", ("after",)), *ALL]
+    ("way", "lives", "every", "times"),
+    [("http", "1", 2, ("before",)), ("stdio", "0", 2, ("after",)), ("older", "1", 2, ("after",)), *ALL],
 )  # fmt: skip
 def test_a_conversation_that_is_killed_at_each_event_asks_only_what_is_new(
-    way: str, times: tuple[str, ...], tmp_path: Path
+    way: str, lives: str, every: int, times: tuple[str, ...], tmp_path: Path
 ) -> None:
     """
     Each life has a server of its own that knows nothing: the call comes to its end, each question is asked once, and
     what has a stored result is not called again.
     """
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.mcp_kills", str(tmp_path), way, *times],
-        capture_output=True, text=True, timeout=600, check=False, cwd=ROOT,
-    )  # fmt: skip
+    ran = run("tests.mcp_kills", tmp_path, way, lives, every, *times, modules=SERVERS)
     assert ran.returncode == 0, ran.stderr[-3000:]
     found: list[tuple[str, dict[str, Any]]] = json.loads(ran.stdout)
-    assert len(found) >= 5 * len(times)
+    assert len(found) >= 2 * len(lives) * len(times) / every
     for name, place in found:
         assert place["statuses"].count(-signal.SIGKILL) == 1, name
         assert [each.split(": ")[1].split("?")[0] for each in place["asked"]] == [

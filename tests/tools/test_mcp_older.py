@@ -5,7 +5,6 @@ the call is made anew with what was answered.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,12 +15,12 @@ import pytest
 
 from minirun import InMemoryRunner, LlmAgent
 from minirun.testing import ScriptedLlm, call
-from minirun.tools.mcp import McpToolset, StdioServer
+from minirun.tools.mcp import McpToolset
 
 from ..helpers import PLACE
 from ..mcp_servers import desk, older
 from ..notes import Notes
-from .test_mcp import ROOT, WAYS, responses, served
+from .test_mcp import WAYS, responses, served, stdio
 from .test_mcp_pauses import Life
 
 # The official package leaves the stream of a response as it has its answer; the garbage collector closes it.
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning"
 async def reached(way: str, notes: Notes) -> AsyncGenerator[Any, None]:
     """What a toolset takes as the server."""
     if way == "stdio":
-        yield StdioServer(sys.executable, ["-m", "tests.mcp_servers.older", str(notes.path)], cwd=ROOT)
+        yield stdio("older", notes.path)
         return
     server = older.made(desk.note_in(notes.path))
     if way == "in process":

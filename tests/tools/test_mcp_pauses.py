@@ -5,7 +5,6 @@ A server that asks on the way pauses the invocation, for as long as a person nee
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ from mcp.server.request_state import RequestStateSecurity
 from minirun import InMemorySessionService, LlmAgent, Runner, SqliteSessionService
 from minirun.errors import InvalidMessageError
 from minirun.testing import ScriptedLlm, call
-from minirun.tools.mcp import McpToolset, StdioServer
+from minirun.tools.mcp import McpToolset
 
 from ..helpers import PLACE
 from ..mcp_servers import desk
+from .test_mcp import stdio
 
 ROOT = Path(__file__).parents[2]
 KEY = b"k" * 32
@@ -220,7 +220,7 @@ async def test_a_question_is_answered_in_another_process(tmp_path: Path) -> None
     Over stdio and SQLite, with nothing left in memory: each answer starts the server's process anew.
     """
     notes, path = tmp_path / "notes", tmp_path / "log.db"
-    server = StdioServer(sys.executable, ["-m", "tests.mcp_servers.desk", str(notes)], cwd=ROOT)
+    server = stdio("desk", notes)
     life = Life(call("book", city="Rome"), lambda: server, tool_name_prefix=None)
     message: Any = "go"
     for answer in ({"nights": 3}, {"kind": "double"}, None):

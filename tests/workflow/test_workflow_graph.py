@@ -24,6 +24,8 @@ from minirun.workflow._draw import describe, mermaid
 from minirun.workflow._edges import read_edges
 from minirun.workflow._graph import Arc, Graph, GraphNode, NodeRun, Outcome, Plan
 
+from ..examples import examples
+
 FAILURE = {"type": "ValueError", "message": "no", "input": 1}
 
 
@@ -861,7 +863,7 @@ def test_an_outcome_that_is_not_expected_changes_nothing(graph: Graph, data: st.
 
 
 @given(graphs())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_every_graph_can_be_shown(graph: Graph) -> None:
     """
     Each edge has a line in the table, and one in the picture.

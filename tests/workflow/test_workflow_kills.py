@@ -7,7 +7,6 @@ are real, as in test_kill_and_resume.py, whose tests run it, too, with deaths at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,9 @@ GRAPH = ["graph"]
 
 
 @pytest.fixture(scope="module")
-def forks() -> Iterator[Forker]:
+def forks() -> Forker:
     """Where processes come from."""
-    with forker("tests.mortals") as made:
-        yield made
+    return forker("tests.mortals")
 
 
 def told(event: Event) -> str:
@@ -83,9 +81,9 @@ def test_a_workflow_that_dies_at_every_event_comes_to_the_same(forks: Forker, tm
 
 
 def test_a_workflow_that_dies_at_some_events_comes_to_the_same(forks: Forker, tmp_path: Path) -> None:
-    """The same for one death at every fourth event of a process, and another in the next one."""
+    """The same for one death at every ninth event of a process, and another in the next one."""
     calm = tell(forks, tmp_path / "calm", GRAPH)
-    for number in range(1, 24, 4):
+    for number in range(1, 24, 9):
         check_death(forks, tmp_path / str(number), calm, number % 3 == 2, number, 1 + number % 5, "process")
 
 

@@ -25,6 +25,7 @@ from minirun.simulation._strategy import worlds
 from minirun.workflow import _running
 from minirun.workflow._graph import Plan
 
+from ..examples import examples
 from ..graph_laws import attempts_in, check_graph_log, folded, outcomes_of
 from ..graphs import Ground, build
 from ..runtime.test_prefixes import bring_to_its_end, cut, open_calls, reply_to, runner_of, status_of, store, whole_log
@@ -100,7 +101,7 @@ def recorded(log: Iterable[Event]) -> set[str]:
 
 
 @given(sketch=sketches(), cuts=st.lists(st.floats(0, 1, exclude_max=True), min_size=2, max_size=3))
-@settings(LONG, max_examples=12)
+@settings(LONG, max_examples=examples(12))
 def test_random_graphs_come_to_the_same_whatever_is_cut_off(sketch: Sketch, cuts: list[float]) -> None:
     """After any event the process may die: effects happen once, and outcomes are those of nobody disturbed."""
     run(check_cuts, sketch, cuts)
@@ -170,14 +171,14 @@ async def next_message(service: SqliteSessionService, runner: Runner) -> Any:
 
 
 @given(sketch=sketches(), place=st.integers(1, 12))
-@settings(LONG, max_examples=8)
+@settings(LONG, max_examples=examples(8))
 def test_random_graphs_that_have_failed_are_gone_on_with(sketch: Sketch, place: int) -> None:
     """Where a node, a step, a model or a tool has failed, another run goes on, and comes to what would have been."""
     run(partial(check_gone_on, sketch, fails_at=place))
 
 
 @given(sketch=sketches(), place=st.integers(1, 40))
-@settings(LONG, max_examples=8)
+@settings(LONG, max_examples=examples(8))
 def test_random_graphs_that_were_left_are_gone_on_with(sketch: Sketch, place: int) -> None:
     """Where the caller has left the run, at any event, the same."""
     run(partial(check_gone_on, sketch, left_at=place))
@@ -222,7 +223,7 @@ def inside(sketch: Sketch) -> list[Sketch]:
 
 
 @given(sketch=sketches(), part=st.floats(0, 1, exclude_max=True))
-@settings(LONG, max_examples=8)
+@settings(LONG, max_examples=examples(8))
 def test_the_plan_is_the_fold_of_the_log_at_every_event(sketch: Sketch, part: float) -> None:
     """Live and resumed, the plan that a workflow goes by is what follows from what is stored until then."""
 
@@ -241,7 +242,7 @@ def test_the_plan_is_the_fold_of_the_log_at_every_event(sketch: Sketch, part: fl
 
 
 @given(sketch=sketches(), limit=st.integers(1, 12))
-@settings(LONG, max_examples=15)
+@settings(LONG, max_examples=examples(15))
 def test_no_random_graph_runs_past_its_budget(sketch: Sketch, limit: int) -> None:
     """With `max_node_runs`, a run begins so many nodes and fails, or comes to its end or a wait with fewer."""
 
@@ -268,7 +269,7 @@ def test_no_random_graph_runs_past_its_budget(sketch: Sketch, limit: int) -> Non
 
 @pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 @given(choices=worlds())
-@settings(LONG, max_examples=8)
+@settings(LONG, max_examples=examples(8))
 def test_one_seed_is_one_log(choices: Choices) -> None:
     """A world of users, crashes and a random graph that is lived twice is the same to the byte."""
     scenario, options = WORLDS["graphs in memory"]

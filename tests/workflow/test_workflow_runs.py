@@ -19,7 +19,7 @@ from minirun.workflow import START, Workflow, node
 from ..runtime.test_prefixes import Build, bring_to_its_end, cut, open_calls, runner_of, store, whole_log
 from ..runtime.test_resume import PLACE, log_of
 from ..stores import Clock
-from ..workflows import WORKFLOWS, noted
+from ..workflows import EVERY, WORKFLOWS, noted
 
 
 def outcomes(log: Sequence[Event]) -> dict[str, Any]:
@@ -40,12 +40,12 @@ def words(log: Sequence[Event]) -> list[str]:
     return sorted(f"{event.branch} {event.text} {event.output} {event.error_code}" for event in said)
 
 
-@pytest.mark.parametrize("name", WORKFLOWS)
-async def test_whatever_is_cut_off_comes_to_the_same(name: str) -> None:
+@pytest.mark.parametrize(("name", "every"), EVERY)
+async def test_whatever_is_cut_off_comes_to_the_same(name: str, every: int) -> None:
     """After each event that was stored the process may die: outcomes, words and state are those of nobody disturbed."""
     build = WORKFLOWS[name]
     log = await whole_log(build)
-    for count in range(1, len(log)):
+    for count in range(1, len(log), every):
         async with store() as service:
             invocation_id = await cut(service, log[:count])
             assert await bring_to_its_end(build, service, invocation_id) == "completed"
@@ -148,7 +148,7 @@ def without_hashes(log: Sequence[Event]) -> list[str]:
     return sorted(f"{hashed.sub('', path)}: {outcome}" for path, outcome in outcomes(log).items())
 
 
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [23, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["lanes", "agents", "attempts", "maps", "tasks"])
 async def test_what_was_cancelled_at_any_step_is_gone_on_with(name: str, every: int) -> None:
     """Wherever a cancellation meets a workflow, who goes on comes to the outcomes of nobody disturbed."""

@@ -53,8 +53,9 @@ class Append:
         self.writer = writer
         self._begins = begins
         self._undone = undone
-        # As it is now: while the append waits for its turn others may bring the live session up to date.
-        self.revision = live.revision
+        # What the event was completed for, and the rest as it is now: others may bring the live session up to date
+        # while this waits, before here or after. Then these never stood together in its row, and the append is stale.
+        self.revision = event.seq - 1
         self.mark = live.mark
         self.epoch = live.epoch if writer is None or writer.epoch is None else writer.epoch
         self.gone = live.gone

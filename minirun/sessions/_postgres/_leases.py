@@ -21,7 +21,7 @@ from typing import Final
 import trio
 
 from ..._postgres._listener import Bell, Listener
-from ..._postgres._values import Statement
+from ..._postgres._values import Call, Statement
 from ...env import Env
 from .._invocation import InvocationStatus
 from .._store import SessionWriter
@@ -30,7 +30,7 @@ from ._rows import stored_status
 from ._session import Row
 from ._text import stored_key
 
-__all__ = ["CHANNEL", "LEASE_S", "RENEW_EVERY_S", "WORK", "End", "LeaseWait", "Leases"]
+__all__ = ["CHANNEL", "HURRIED_HOLD", "LEASE_S", "RENEW_EVERY_S", "WORK", "End", "LeaseWait", "Leases"]
 
 # A lease outlives three missed renewals by a margin; a host whose loop stands still for longer loses it.
 LEASE_S: Final = 30.0
@@ -61,7 +61,7 @@ _RENEW: Final = Statement(
 )
 # In one transaction with the two after it, which see what was committed before the session's row was locked: the
 # sender of a message locks it, too (`_messages`).
-_HURRIED_HOLD: Final = Statement(
+HURRIED_HOLD: Final = Statement(
     "hurried_hold",
     "SELECT set_config('synchronous_commit', 'off', true) FROM minirun.sessions WHERE id = $1 FOR NO KEY UPDATE",
     "int8",
@@ -72,6 +72,7 @@ _END_UNCALLED: Final = Statement(
     UPDATE minirun.invocations SET status = $4, end_seq = greatest(seq, $5)
     WHERE session = $1 AND invocation_id = $3 AND epoch = $2
         AND NOT EXISTS (SELECT FROM minirun.events e WHERE e.log = -$1)
+        AND EXISTS (SELECT FROM minirun.sessions s WHERE s.id = $1 AND s.lease_epoch = $2)
     RETURNING true
     """,
     "int8 int8 text text int8",
@@ -122,41 +123,45 @@ _END: Final = Statement(
 class End:
     """How the invocation of a writer has ended, or None: it is left. It may be recorded late."""
 
-    __slots__ = ("_epoch", "_incarnation", "_invocation_id", "_revision", "_status")
+    __slots__ = ("_epoch", "_incarnation", "_invocation_id", "revision", "status", "writer")
 
     def __init__(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+        self.writer = writer
         self._incarnation = writer.live.incarnation
         self._invocation_id = writer.invocation_id
         self._epoch = writer.epoch
-        self._revision = writer.live.revision
-        self._status = status
+        self.revision = writer.live.revision
+        self.status = status
 
     async def record(self, database: Database, owner: str | None) -> None:
         """
         Record it, if nobody has resumed the invocation since; give the lease of *owner* back, if there is one.
 
-        The session's row first, as appends lock it.
+        One that is completed is `record_uncalled`, or may be called back (`_messages`).
         """
-        calls = [_HURRIED()]
+        await database.write(_HURRIED(), *self.calls(self.status, owner))
+
+    def calls(self, status: InvocationStatus | None, owner: str | None) -> list[Call]:
+        """What `record` executes, the session's row first, as appends lock it."""
+        calls = []
         place = (self._incarnation, self._epoch, stored_key(self._invocation_id)[0])
         if owner is not None:
             calls.append(_LEAVE(self._incarnation, self._epoch, owner))
             calls.append(_UNCLAIM(place[0], place[2], owner))
-        if self._status is not None:
-            calls.append(_END(*place, stored_status(self._status), self._revision))
+        if status is not None:
+            calls.append(_END(*place, stored_status(status), self.revision))
         elif owner is not None:
             calls.append(_TELL_WORK(*place))  # unless its end was recorded before
-        await database.write(*calls)
+        return calls
 
     async def record_uncalled(self, database: Database, owner: str | None) -> bool:
         """
-        The same for one that is completed, unless messages wait in the session: then nothing changes.
-
-        Return whether it was recorded; False also where somebody else has the session.
+        The same for one that is completed, unless messages wait in the session, or a later run has it, which may have
+        taken some over: then nothing changes. Return whether it was recorded.
         """
         place = (self._incarnation, self._epoch, stored_key(self._invocation_id)[0])
-        assert self._status is not None
-        calls = [_HURRIED_HOLD(self._incarnation), _END_UNCALLED(*place, stored_status(self._status), self._revision)]
+        assert self.status is not None
+        calls = [HURRIED_HOLD(self._incarnation), _END_UNCALLED(*place, stored_status(self.status), self.revision)]
         if owner is not None:
             calls.append(_LEAVE_ENDED(self._incarnation, self._epoch, owner, place[2]))
             calls.append(_UNCLAIM(place[0], place[2], owner))

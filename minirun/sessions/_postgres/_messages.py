@@ -11,18 +11,18 @@ from __future__ import annotations
 from typing import Final
 
 from ..._codec import from_json, to_json
-from ..._postgres._values import Statement
+from ..._postgres._values import Result, Statement
 from ...errors import InvalidValueError
 from ...events import Event
 from .._key import SessionKey
-from .._messages import received
-from .._store import SessionWriter
+from .._messages import has_message, received
 from ._database import Database
+from ._leases import HURRIED_HOLD, End
 from ._rows import INVOCATION, corrupt, stored_invocation
 from ._schema import UNFINISHED
 from ._text import stored_key
 
-__all__ = ["called", "is_called", "put_message", "waiting_messages"]
+__all__ = ["called", "put_message", "record_called", "waiting_messages"]
 
 _HOLD: Final = Statement(
     "hold_for_message",
@@ -49,6 +49,9 @@ _PUT: Final = Statement(
 )
 _WAITING: Final = Statement(
     "waiting_messages", "SELECT data FROM minirun.events WHERE log = -$1 ORDER BY seq", "int8"
+)
+_LATER: Final = Statement(
+    "later_messages", "SELECT data FROM minirun.events WHERE log = $1 AND seq > $2 ORDER BY seq", "int8 int8"
 )
 _CALLED: Final = Statement(
     "called_messages",
@@ -91,6 +94,10 @@ async def waiting_messages(database: Database, session: int) -> list[Event]:
         StorageCorruptError: One cannot be read.
     """
     [found] = await database.read(_WAITING(session))
+    return _events(database, session, found)
+
+
+def _events(database: Database, session: int, found: Result) -> list[Event]:
     try:
         return [from_json(Event, data) for (data,) in found.rows]
     except (InvalidValueError, TypeError) as error:
@@ -111,14 +118,29 @@ async def called(database: Database, app_name: str) -> list[tuple[SessionKey, Ev
         raise corrupt(database.name, f"a message in app {app_name!r}: {error}") from error
 
 
-async def is_called(database: Database, writer: SessionWriter, owner: str) -> bool:
-    """Whether a message waits for the invocation of *writer*, and it can take it: it has the session still."""
-    session = writer.live.incarnation
-    [found] = await database.read(_EPOCH(session))
-    if [tuple(row) for row in found.rows] != [(writer.epoch, owner)]:
-        return False
-    waiting = await waiting_messages(database, session)
-    if any(message.invocation_id == writer.invocation_id for message in waiting):
-        writer.live.has_messages = True
-        return True
-    return False
+async def record_called(
+    database: Database, end: End, owner: str, *, gives_back: bool, late: bool = False
+) -> bool:
+    """
+    Record that an invocation is completed, which messages may have come to: if none has that it has not taken.
+
+    If one has, return False, and change nothing, where the run of *owner* can take it: it has the session still, and is
+    not over, which is *late*. Else it is left: then another run has taken the message over, or will.
+
+    Raises:
+        StorageError: Perhaps it is recorded.
+    """
+    live, name = end.writer.live, end.writer.invocation_id
+    session = live.incarnation
+    await database.ready()
+    async with database.pool.transaction() as transaction:
+        _, held, waiting, later = await transaction.run(
+            HURRIED_HOLD(session), _EPOCH(session), _WAITING(session), _LATER(session, end.revision)
+        )
+        waits = has_message(_events(database, session, waiting), name)
+        if waits and not late and [tuple(row) for row in held.rows] == [(end.writer.epoch, owner)]:
+            live.has_messages = True
+            return False
+        is_left = waits or has_message(_events(database, session, later), name)
+        await transaction.run(*end.calls(None if is_left else end.status, owner if gives_back else None))
+    return True

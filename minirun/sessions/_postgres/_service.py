@@ -234,14 +234,12 @@ class DatabaseSessionService(BaseSessionService):
     async def _end(self, writer: SessionWriter, status: InvocationStatus | None, owner: str | None) -> bool:
         """Record it, and give the lease of *owner* back; False if messages wait for what is to be completed."""
         end = End(writer, status)
-        if status is InvocationStatus.COMPLETED:
-            if await end.record_uncalled(self._database, owner):
-                return True
-            from ._messages import is_called  # few runs are
+        if status is not InvocationStatus.COMPLETED:
+            await end.record(self._database, owner)
+        elif not await end.record_uncalled(self._database, owner):
+            from ._messages import record_called  # few runs are
 
-            if await is_called(self._database, writer, self._leases.owner):
-                return False
-        await end.record(self._database, owner)
+            return await record_called(self._database, end, self._leases.owner, gives_back=owner is not None)
         return True
 
     async def _put_message(self, key: SessionKey, message: Event) -> None:
@@ -265,8 +263,13 @@ class DatabaseSessionService(BaseSessionService):
     async def _record_late(self) -> None:
         """Record the ends that are late, by themselves: they stand also where the append after them is refused."""
         for place, end in list(self._unrecorded.items()):
-            try:
-                await end.record(self._database, self._leases.owner)  # doing so twice changes nothing
+            try:  # doing so twice changes nothing
+                if end.status is not InvocationStatus.COMPLETED:
+                    await end.record(self._database, self._leases.owner)
+                else:
+                    from ._messages import record_called  # few stores fail
+
+                    await record_called(self._database, end, self._leases.owner, gives_back=True, late=True)
             except StorageError:
                 return  # what comes next will tell
             self._unrecorded.pop(place, None)

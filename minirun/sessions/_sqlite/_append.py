@@ -44,7 +44,7 @@ _ENTER = (
 class Append:
     """The work of one append, and the epoch that it found or took."""
 
-    __slots__ = ("_begins", "_cache", "_event", "_leases", "_line", "_live", "_mark", "_revision", "_writer", "epoch")
+    __slots__ = ("_begins", "_cache", "_event", "_leases", "_line", "_live", "_mark", "_seq", "_writer", "epoch")
 
     def __init__(
         self,
@@ -64,8 +64,10 @@ class Append:
         self._line = line
         self._writer = writer
         self._begins = begins
-        # What it stands on, as it is now: while it waits for its turn others may bring the live session up to date.
-        self._revision = live.revision
+        # Its place, which the event was completed for. While it waits, before here or after, others may bring the live
+        # session up to date: this place and this link then never were the newest together, and it is stale.
+        assert event.seq is not None
+        self._seq = event.seq
         assert live.mark is not None, "a session of a file has a link always"
         self._mark = live.mark
         self.epoch = 0
@@ -84,8 +86,7 @@ class Append:
             self._check_writer(db)
         values = live.values if stays_within(event) else current_values(transaction, self._cache.file.name, live)
         number = next_no(transaction)
-        assert event.seq is not None
-        chain = link(self._mark, event.seq, number, self._line)
+        chain = link(self._mark, self._seq, number, self._line)
         compaction = self._compaction_after(db)
         epoch = self.epoch = self._update_row(db, chain, 0 if compaction is None else compaction.seq)
         changes = write_event(db, live, values, event, self._line, chain, number)
@@ -101,11 +102,11 @@ class Append:
         if named:
             from ._artifacts import publish_artifacts  # few events name artifacts
 
-            publish_artifacts(db, live.key, event.seq, named)
+            publish_artifacts(db, live.key, self._seq, named)
         if is_rewind:
             rewind_invocations(db, self._cache.file.name, live, event, writer)
         if writer is not None and self._begins:
-            run = invocation_of(live.key, writer.invocation_id, InvocationStatus.RUNNING, event.seq)
+            run = invocation_of(live.key, writer.invocation_id, InvocationStatus.RUNNING, self._seq)
             which = UNFINISHED if event.actions.replay.attempt is None else NOT_COMPLETED
             if not write_invocation(db, live.incarnation, run, which, epoch=epoch, number=number):
                 msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended by another process"
@@ -143,8 +144,8 @@ class Append:
     def _update_row(self, db: sqlite3.Connection, chain: bytes, compaction: int) -> int:
         """Let the session's row go on by the event, and return the epoch of that; raises as `_check_writer`."""
         live, event, writer = self._live, self._event, self._writer
-        moved: Sequence[object] = (event.seq, event.timestamp, chain, compaction)
-        place: Sequence[object] = (live.incarnation, self._revision, self._mark)
+        moved: Sequence[object] = (self._seq, event.timestamp, chain, compaction)
+        place: Sequence[object] = (live.incarnation, self._seq - 1, self._mark)
         if writer is not None and writer.epoch is not None:
             if db.execute(_GO_ON, (*moved, *place, writer.epoch)).rowcount == 1:
                 return writer.epoch
@@ -162,4 +163,4 @@ class Append:
         """Return the session's row and the epoch to write under, or raise because it is not the writer's turn."""
         from ._turn import check_writer  # most appends find the row as they expect it
 
-        return check_writer(db, self._leases, self._live, self._writer, self._revision, self._mark)
+        return check_writer(db, self._leases, self._live, self._writer, self._seq - 1, self._mark)

@@ -1,0 +1,135 @@
+"""
+Which mutants are tried, and which tests look at one: plain functions of the map.
+
+A sample is uniform over all mutants of all modules. It takes those whose id, hashed with the seed, comes first: so a
+change of code replaces the mutants of that code in the sample, and no others.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import attrs
+
+from .lines import ROOT, LineMap, modules
+from .operators import Mutant, mutants_of
+
+__all__ = ["Chooser", "Chosen", "all_mutants", "equivalents", "in_sample"]
+
+EQUIVALENT = Path(__file__).parent / "equivalent.txt"
+# Seconds of tests, by the processor time that they take, for one mutant. Most have far less to run; a line that
+# thousands of tests pass is tried with the best of them.
+TESTS_S_MAX = 60.0
+LAST_S_MAX = 20.0  # no single test that takes longer
+# How much larger than a stranger's a file's share of the time is, by what its name shares with the module's.
+NEAR, NEXT_DOOR = 8.0, 3.0
+
+
+def all_mutants(paths: Iterable[str] | None = None) -> list[Mutant]:
+    """Every mutant of the modules."""
+    return [m for path in paths or modules() for m in mutants_of((ROOT / path).read_text("utf-8"), path)]
+
+
+def in_sample(mutants: Sequence[Mutant], seed: int, count: int) -> list[Mutant]:
+    """The sample of a seed, in the order of the draw."""
+    return sorted(mutants, key=lambda each: hashlib.sha256(f"{seed}:{each.id}".encode()).digest())[:count]
+
+
+def equivalents() -> dict[str, str]:
+    """Why no test can kill a mutant, by its id: one line each in equivalent.txt, `id | argument`."""
+    lines = [line for line in EQUIVALENT.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    told = dict(line.split(" | ", 1) for line in lines)
+    assert all(len(argument) > 20 for argument in told.values()), "expected an argument for each equivalent"
+    return told
+
+
+@attrs.frozen
+class Chosen:
+    """The tests to run, in order, and how many more pass the place than there is time for."""
+
+    tests: list[str]
+    left_out: int
+
+
+class Chooser:
+    """Chooses the tests for a mutant, from the map."""
+
+    def __init__(self, line_map: LineMap) -> None:
+        passages = list(line_map.passages())
+        self.seconds = {each.test: each.seconds for each in passages}
+        self.waited_s = {each.test: each.waited_s for each in passages}
+        self.files = sorted({test.partition("::")[0] for test in self.seconds})
+        """The files of tests that pass something."""
+        self.loading = line_map.loading()
+        """Lines of functions that are passed when modules and tests are imported."""
+        self._by_line: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for each in passages:
+            for module, lines in each.lines.items():
+                by_line = self._by_line[module]
+                for line in lines:
+                    by_line[line].append(each.test)
+        self._users: dict[str, list[tuple[str, int]]] | None = None
+
+    def choose(self, mutant: Mutant) -> Chosen:
+        """
+        Return the tests that pass the lines of the mutant, cheap and near ones first.
+
+        What runs at import has no tests of its own: they are those of the functions that use its names, and of the
+        module itself.
+        """
+        if mutant.function:
+            first, last = mutant.lines
+            passing = self._passing(mutant.path, range(first, last + 1))
+        else:
+            passing = set()
+            for name in mutant.names:
+                for module, line in self._uses().get(name, ()):
+                    passing |= self._passing(module, [line])
+            if not passing:
+                passing = self._passing(mutant.path, list(self._by_line.get(mutant.path, ())))
+        return self._in_order(mutant.path, passing)
+
+    def _passing(self, module: str, lines: Iterable[int]) -> set[str]:
+        by_line = self._by_line.get(module, {})
+        return {test for line in lines for test in by_line.get(line, ())}
+
+    def _uses(self) -> dict[str, list[tuple[str, int]]]:
+        """Where a name is read in a function of any module."""
+        if self._users is None:
+            self._users = defaultdict(list)
+            for module in modules():
+                for node in ast.walk(ast.parse((ROOT / module).read_text("utf-8"))):
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                        self._users[node.id].append((module, node.lineno))
+        return self._users
+
+    def _in_order(self, module: str, tests: set[str]) -> Chosen:
+        """Each file of tests gets its share of the time, and begins with its cheapest tests."""
+        by_file: dict[str, list[str]] = defaultdict(list)
+        for test in tests:
+            if self.seconds[test] <= LAST_S_MAX:
+                by_file[test.partition("::")[0]].append(test)
+        turns: list[tuple[float, str]] = []
+        for file, own in by_file.items():
+            used = 0.0
+            for test in sorted(own, key=lambda each: (self.seconds[each], each)):
+                used += max(self.seconds[test], 0.002)
+                turns.append((used / _nearness(module, file), test))
+        chosen: list[str] = []
+        left_s = TESTS_S_MAX
+        for _, test in sorted(turns):
+            if self.seconds[test] <= left_s:
+                left_s -= self.seconds[test]
+                chosen.append(test)
+        return Chosen(chosen, len(tests) - len(chosen))
+
+
+def _nearness(module: str, file: str) -> float:
+    name = Path(module).stem.strip("_")
+    if name in Path(file).stem:
+        return NEAR
+    return NEXT_DOOR if Path(module).parts[1] == Path(file).parts[1] else 1.0

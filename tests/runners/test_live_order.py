@@ -1,0 +1,91 @@
+"""What comes in another order than it was said or meant: late transcripts, and calls taken back too late."""
+
+from __future__ import annotations
+
+import trio
+from trio.testing import MockClock
+
+from minirun.models import LlmResponse
+from minirun.testing import ScriptedLive, ScriptedLlm, call, cancel_calls, say
+from minirun.types import Transcription
+
+from ..live_client import conversing, is_over, lines, new_runner, sent_of, stored
+
+
+def spoken(*item_ids: str) -> list[LlmResponse]:
+    """The user says these utterances, one after the other."""
+    return [
+        response
+        for item_id in item_ids
+        for response in (
+            LlmResponse(item_id=item_id, speech_started=True),
+            LlmResponse(item_id=item_id, speech_stopped=True),
+        )
+    ]
+
+
+def understood(item_id: str) -> LlmResponse:
+    """All of an utterance is understood, which says what it is called."""
+    return LlmResponse(item_id=item_id, input_transcription=Transcription(text=f"{item_id}.", finished=True))
+
+
+async def test_utterances_that_are_understood_in_another_order_stand_as_they_were_said(
+    autojump_clock: MockClock,
+) -> None:
+    """
+    Each of them says what follows it, and later prompts show it there: whether the next one, or an answer.
+
+    The third is understood before the first two, which were said before the answer, as the third was; the fourth after
+    the fifth, which nobody has answered yet.
+    """
+    text = ScriptedLlm(["written"])
+    model = ScriptedLive([], dialect="openai", text=text)
+    async with new_runner(model) as runner:
+        async with conversing(runner) as client:
+            await client.until(lambda event: event.live)
+            model.play(*spoken("first", "second", "third"), say("It is noon."))
+            await client.until(is_over)
+            model.play(understood("third"), understood("first"), understood("second"))
+            await trio.sleep(1)
+            model.play(*spoken("fourth", "fifth"), understood("fifth"), understood("fourth"), say("Bye."))
+            await client.until(is_over)
+        async with runner.run_async(user_id="u", session_id="s", new_message="and now?") as run:
+            await run.wait()
+        log = await stored(runner)
+    (request,) = text.requests
+    said = ["first.", "second.", "third.", "It is noon.", "fourth.", "fifth.", "Bye.", "and now?"]
+    assert [content.text for content in request.contents] == said
+    seqs = {event.text: event.seq for event in log}
+    assert {event.text: event.live["before_seq"] for event in log if event.live and "before_seq" in event.live} == {
+        "third.": seqs["It is noon."],
+        "first.": seqs["third."],
+        "second.": seqs["third."],
+        "fourth.": seqs["fifth."],
+    }
+
+
+async def test_a_call_that_is_withdrawn_before_its_result_is_told_is_not_answered(autojump_clock: MockClock) -> None:
+    """The result waits for a hook of what the model says; the server takes the call back: it hears no more."""
+
+    async def work() -> str:
+        """Work for a while."""
+        await trio.sleep(0.5)
+        return "done"
+
+    async def slowly(*, callback_context: object, llm_response: object) -> None:
+        await trio.sleep(2)
+
+    model = ScriptedLive([[call("work")]], word_ms=100)
+    async with new_runner(model, tools=[work], after_model_callback=slowly) as runner:
+        async with conversing(runner) as client:
+            await client.live.send_text("do it")
+            await client.until(lambda event: event.get_function_calls())
+            model.play(say("One moment."))
+            await client.until(lambda event: event.get_function_responses())
+            await trio.sleep(0.5)
+            model.play(cancel_calls())
+            await trio.sleep(10)
+        assert client.failure is None
+        log = await stored(runner)
+    assert lines(log) == ["user: do it", "root: work()", "root: work=done", "root: One moment."]
+    assert not sent_of(model, "responses")

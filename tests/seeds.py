@@ -1,0 +1,36 @@
+"""
+Seeds of simulated worlds: as many as it takes to meet all that a test is about, or many.
+
+A common run of the tests ends with the seed in which all of it has happened. The larger forms take all of their seeds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from minirun.simulation import SeededChoices, simulate
+from minirun.simulation._simulate import Scenario
+
+__all__ = ["coverage_until"]
+
+COMMON = 50
+"""At most so many seeds are those of a common run."""
+FEWEST = 3
+
+
+def coverage_until(
+    reached: Collection[str], worlds: Mapping[str, tuple[Scenario, Any]], seeds: int, **more: Any
+) -> Counter[str]:
+    """What happens in at most so many seeds of each world, in none of which anything is found."""
+    found: Counter[str] = Counter()
+    for seed in range(seeds):
+        for name, (scenario, options) in worlds.items():
+            outcome = simulate(scenario, SeededChoices(seed), **{**options, **more})
+            assert outcome.failure is None, f"{name}, seed {seed}: {outcome.failure!r}"
+            found += outcome.coverage
+        if seeds <= COMMON and seed + 1 >= FEWEST and set(reached) <= set(found):
+            break
+    assert set(reached) <= set(found), set(reached) - set(found)
+    return found
