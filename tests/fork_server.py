@@ -28,6 +28,7 @@ import threading
 import types
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -162,6 +163,8 @@ class Process:
 
 @cache
 def _server(modules: str) -> tuple[socket.socket, threading.Lock]:
+    from tests.trust import keep  # pytest's process alone has it, and the server is run as a file
+
     ours, theirs = socket.socketpair()
     program = [sys.executable, __file__, str(theirs.fileno()), *modules.split()]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
@@ -169,6 +172,7 @@ def _server(modules: str) -> tuple[socket.socket, threading.Lock]:
         program, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment
     )
     theirs.close()
+    keep(server.pid)
 
     def end() -> None:
         ours.close()
@@ -246,7 +250,11 @@ def serve(connection: socket.socket) -> dict[str, Any]:
 
 
 def watched(request: dict[str, Any], files: list[int]) -> dict[str, Any]:
-    """Fork again, tell the process and how it ends; returns in the new one."""
+    """
+    Fork again, tell the process and how it ends; returns in the new one.
+
+    It is killed where the tests have ended before it has.
+    """
     *streams, status = files
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the new process has it from its beginning
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -263,8 +271,18 @@ def watched(request: dict[str, Any], files: list[int]) -> dict[str, Any]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for each in streams:
         os.close(each)
+
+    def end_with_reader() -> None:
+        poll = select.poll()
+        poll.register(status, 0)  # that nobody reads any more is always told
+        poll.poll()
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+    threading.Thread(target=end_with_reader, daemon=True).start()
     _, ended = os.waitpid(process, 0)
-    os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
+    with suppress(BrokenPipeError):
+        os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
     os._exit(0)
 
 
@@ -289,6 +307,8 @@ def become(request: dict[str, Any]) -> None:
     if kind == "-m":
         sys.path.insert(0, os.getcwd())
         sys.argv = own
+        if own[0] == "pytest":
+            gc.unfreeze()  # a plugin of it asks the collector what refers to an object
         runpy.run_module(own[0], run_name="__main__", alter_sys=True)
     elif kind == "-c":
         sys.path.insert(0, "")

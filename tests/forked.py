@@ -63,12 +63,15 @@ sys.exit(int(said.split()[1]))
 @cache
 def _server(modules: tuple[str, ...]) -> str:
     """The socket of a server that has imported these modules."""
+    from .trust import keep  # pytest's process alone has it
+
     folder = tempfile.mkdtemp(prefix="mr-fork-")
     path = os.path.join(folder, "s")
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "tests.forked", path, *modules],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
+    keep(process.pid)
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stdout.read(1) == b"+", "it says so when it is ready"

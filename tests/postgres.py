@@ -34,6 +34,8 @@ import trio
 
 from minirun import DatabaseSessionService
 
+from .trust import keep
+
 __all__ = [
     "PostgresServer", "empty_database", "execute", "missing", "new_database", "require_postgres", "shared_server",
 ]  # fmt: skip
@@ -149,6 +151,7 @@ class PostgresServer:
                 cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(),
                 preexec_fn=_die_with_parent, start_new_session=True, **self._as_owner(),
             )
+        keep(self._process.pid)
         give_up = time.monotonic() + START_S
         while not self._answers():
             assert time.monotonic() < give_up, f"the server does not start: {self.log}"
@@ -305,10 +308,14 @@ def _mortal() -> PostgresServer:
     return own_server()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def mortal_server() -> PostgresServer:
     """A server that tests may stop, freeze and kill, each leaving it running."""
-    return _mortal()
+    server = _mortal()
+    if not server._answers():  # a test has failed meanwhile
+        server.stop()
+        server.start()
+    return server
 
 
 if __name__ == "__main__":  # a server to play with: python -m tests.postgres

@@ -63,6 +63,7 @@ async def answer_question(line: Line, content: Content, event_id: str) -> None:
 
 def _go_on(line: Line, stored: Event, questions: Sequence[OpenCall]) -> None:
     """Let those calls go on whose questions *stored* has answered. Nothing is waited for here."""
+    line.is_active()
     live = line.invocation.live
     again = {*calls_asking(live, (live.events[live.index_of(each.seq)] for each in questions))}
     answered = {each.call_id for each in questions}  # of long-running tools, among others

@@ -57,9 +57,10 @@ def stand_in(transcript: Transcript, event: Event) -> None:
     live = event.live or {}
     if "cut_seq" in live:
         _cut(transcript, event)
-    elif not event.interrupted and (event.output_transcription is not None or "media" in live):
-        if is_visible(event.branch, transcript._branch):
-            take(transcript, event, Content(role="model", parts=[Part(text=_SOMETHING)]))
+        return
+    was_given = not event.interrupted and (event.output_transcription is not None or "media" in live)
+    if was_given and is_visible(event.branch, transcript._branch):
+        take(transcript, event, Content(role="model", parts=[Part(text=_SOMETHING)]))
 
 
 def _cut(transcript: Transcript, event: Event) -> None:

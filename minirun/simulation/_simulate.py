@@ -16,6 +16,7 @@ import trio
 from .._json import brief
 from ..errors import ConfigurationError
 from ..runtime._failure import first_failure
+from ._behaviour import Note, features_of
 from ._choices import Choice, Choices
 from ._clock import WorldClock
 from ._faults import checked_faults
@@ -47,11 +48,17 @@ class Outcome:
     steps: int
     seed: int | str | None = None
     """What the choices followed from, if it was a seed."""
+    _notes: Sequence[Note] = attrs.field(default=(), alias="notes", eq=False, repr=False)
 
     @property
     def picks(self) -> list[int]:
         """The choices as bare numbers: what `RecordedChoices` replays."""
         return [choice.picked for choice in self.trace]
+
+    @property
+    def behaviour(self) -> dict[int, int]:
+        """What the world has met together, as numbers; and after how many choices each was first met."""
+        return features_of(self._notes, self.coverage)
 
     @property
     def digest(self) -> str:
@@ -142,10 +149,11 @@ class _Together:
         self._clock = WorldClock()
         self._living: _Simulation | None = None
         self._outcomes: list[Outcome] = []
+        self._collect_garbage: Callable[[], None]
 
     def run(self) -> list[Outcome]:
         """The outcomes of the first of the rest."""
-        with _without_garbage_collection(), seeded_trio(0), guarding():
+        with _without_garbage_collection() as self._collect_garbage, seeded_trio(0), guarding():
             try:
                 # Ctrl-C waits for a checkpoint: in the middle of a call from SQLite it would be lost
                 trio.run(self._main, clock=self._clock.clock, restrict_keyboard_interrupt_to_checkpoints=True)
@@ -157,7 +165,7 @@ class _Together:
         at_first = state_of_run()
         for choices in self._rest:
             await self._simulate(choices)
-            _collect_garbage()
+            self._collect_garbage()
             steps = sum(outcome.steps for outcome in self._outcomes)
             if self._outcomes[-1].failure is not None or steps >= STEPS_TOGETHER or state_of_run() != at_first:
                 return
@@ -217,7 +225,7 @@ class _Simulation:
         world.coverage.update(world._mishaps.told())
         failure = self._watchdog.failure or self._guard.leak or world.problem or hangs.explained(failure)
         found = (tuple(world.log), tuple(self._choices.trace), world.coverage, world.schedule.steps)
-        return Outcome(failure, *found, seed=self._choices.seed)
+        return Outcome(failure, *found, seed=self._choices.seed, notes=world.notes)
 
     def _is_failure(self, error: BaseException) -> bool:
         return isinstance(error, Exception) or self._watchdog.failure is not None or is_pytest_failure(error)
@@ -248,27 +256,28 @@ def check_settings(storage: object, processes: object) -> None:
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[Callable[[], None]]:
     """
-    What ends with an object ends when it is dropped, not when the collector happens to come by.
+    What ends with an object ends when it is dropped, not when the collector happens to come by; or when what this
+    yields is called, so that nothing of a simulation that is over ends during the next one.
 
-    Everything older is set aside meanwhile, so that `_collect_garbage` looks only at what a simulation has left.
+    Everything older is set aside meanwhile, so that it looks only at what a simulation has left.
     """
     was_enabled, nothing_frozen = gc.isenabled(), gc.get_freeze_count() == 0
     gc.disable()
     if nothing_frozen:
         gc.freeze()
+
+    def collect() -> None:
+        gc.collect()
+        if nothing_frozen:
+            gc.freeze()
+
     try:
-        yield
+        yield collect
     finally:
         if nothing_frozen:
             gc.collect()
             gc.unfreeze()
         if was_enabled:
             gc.enable()
-
-
-def _collect_garbage() -> None:
-    """Let nothing of a simulation that is over end during the next one."""
-    gc.collect()
-    gc.freeze()

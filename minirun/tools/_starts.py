@@ -62,10 +62,7 @@ class Start:
         """Wait for the calls before it. They may have begun already."""
         if not self.is_open:
             event = self._starts.parked[self._index] = trio.Event()
-            try:
-                await event.wait()
-            finally:
-                del self._starts.parked[self._index]
+            await event.wait()
 
     def begin(self) -> None:
         """Begin, or do not make the others wait for it; it may be said again."""

@@ -238,9 +238,9 @@ async def seen_and_used(sessions: SqliteSessionService, path: Path) -> Seen:
 
 
 def some_cuts(number: int) -> list[Cut]:
-    if number % 12:
+    if number % 20:
         return []
-    return ["nothing"] if number // 12 % 3 else ["everything", CUTS[1 + number // 36 % (len(CUTS) - 1)]]
+    return ["nothing"] if number // 20 % 3 else ["everything", CUTS[1 + number // 60 % (len(CUTS) - 1)]]
 
 
 def many_cuts(_: int) -> list[Cut]:

@@ -651,7 +651,7 @@ async def seen(root: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("change", [restores, hides, copies])
-@pytest.mark.parametrize("number", [None, errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("number", [None, errno.ENOSPC, pytest.param(errno.EIO, marks=pytest.mark.slow)])
 async def test_a_change_without_content_is_whole_or_nothing(
     change: Callable[[FileArtifactService], Any], number: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -281,7 +281,7 @@ async def test_calls_without_an_index_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("said", "reason", "found"),
     [("stop", {}, "STOP"), ("length", {}, "MAX_TOKENS"), ("content_filter", {}, "SAFETY"), ("odd", {}, "OTHER"),
-     ("stop", {"refusal": "I will not."}, "SAFETY")],
+     ("tool_calls", {}, "STOP"), ("function_call", {}, "STOP"), ("stop", {"refusal": "I will not."}, "SAFETY")],
 )  # fmt: skip
 async def test_finish_reasons_are_adks(said: str, reason: dict[str, str], found: str) -> None:
     """

@@ -31,7 +31,7 @@ from .recorder import environment, options, record
 from .sample import Chooser, all_mutants, equivalents, in_sample
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "minirun-mutation"
-FILES_AT_ONCE = 8  # of tests, in one process that makes the map
+FILES_AT_ONCE = 25  # of tests, in one process that makes the map
 KILLED = ("killed", "time limit")
 
 
@@ -40,7 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description="How much the tests notice.")
     parser.add_argument("what", nargs="?", choices=["map"], help="make the map instead of trying mutants")
     parser.add_argument("files", nargs="*", help="of tests, for the map: these, whether they have changed or not")
-    parser.add_argument("--jobs", type=int, default=1, help="processes that make the map")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that work at the same time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300, help="mutants of the sample")
     parser.add_argument("--cache", type=Path, default=CACHE, help="the folder of the map and the results")
@@ -53,7 +53,10 @@ def main() -> int:
         sys.exit("expected Python 3.12 or newer, for sys.monitoring; run it with one that has minirun[dev] installed")
     if asked.what == "map":
         return make_map(asked.cache, asked.files, asked.jobs)
-    every = all_mutants()
+    has_hook = hasattr(sys.modules.get("sitecustomize"), "changed")
+    if not (asked.show or asked.report or has_hook):  # which the children of tests have, too
+        os.execve(sys.executable, [sys.executable, "-m", "tests.mutation", *sys.argv[1:]], environment())
+    every = all_mutants(cache=asked.cache)
     if asked.show:
         for mutant in every:
             if mutant.id.startswith(asked.show):
@@ -68,10 +71,8 @@ def main() -> int:
         left = [m for m in sample if asked.only or m.id not in done]
         if asked.again:
             left = [m for m in sample if m.id not in done or done[m.id]["end"] not in KILLED]
-        if left and "sitecustomize" in sys.modules and hasattr(sys.modules["sitecustomize"], "changed"):
-            run(left, asked.cache, results)
-        elif left:  # with the hook, which the children of the tests have, too
-            os.execve(sys.executable, [sys.executable, "-m", "tests.mutation", *sys.argv[1:]], environment())
+        if left:
+            run(left, asked.cache, results, asked.jobs)
     return report(sample, results.read(), len(every))
 
 
@@ -112,7 +113,7 @@ class Results:
             file.write(json.dumps(told) + "\n")
 
 
-def run(mutants: list[Mutant], cache: Path, results: Results) -> None:
+def run(mutants: list[Mutant], cache: Path, results: Results, jobs: int) -> None:
     """Try these, in a pytest that has collected all tests."""
     import pytest
 
@@ -128,7 +129,8 @@ def run(mutants: list[Mutant], cache: Path, results: Results) -> None:
         print(f"the map is older than {len(missing)} files of tests; python -m tests.mutation map", flush=True)
     chooser = Chooser(line_map)
     with tempfile.TemporaryDirectory(prefix="mr-mutants-") as place:
-        pytest.main([*options(Path(place, "t")), *chooser.files], plugins=[Driver(mutants, chooser, tell)])
+        driver = Driver(mutants, chooser, tell, jobs, Path(place))
+        pytest.main([*options(Path(place, "t")), *chooser.files], plugins=[driver])
 
 
 def describe(mutant: Mutant) -> str:

@@ -13,18 +13,20 @@ import marshal
 import os
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import attrs
 import pytest
@@ -101,25 +103,53 @@ class Plugin:
 class Driver(Plugin):
     """The plugin of the process that forks: it tries the mutants instead of running the tests."""
 
-    def __init__(self, mutants: Iterable[Mutant], chooser: Chooser, tell: Callable[[Mutant, Result], None]) -> None:
+    def __init__(
+        self,
+        mutants: Sequence[Mutant],
+        chooser: Chooser,
+        tell: Callable[[Mutant, Result], None],
+        jobs: int,
+        place: Path,
+    ) -> None:
         self._mutants = mutants
         self._chooser = chooser
+        self._jobs = jobs
+        self._place = place
         self._tell = tell
         self._items: dict[str, pytest.Item] = {}
         self._functions: dict[str, list[FunctionType]] = {}
         self._passes_alone: dict[str, bool] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Try them all; nothing else is run."""
+        """Try them all, in several processes that share what is imported; nothing else is run."""
         self._items = {item.nodeid: item for item in session.items}
         _start_server()
+        gc.unfreeze()  # what is set aside is not found
         self._functions = functions_by_file()
         gc.freeze()  # so that children share the memory
-        for mutant in self._mutants:
-            before = _seconds()
-            result = self._try(mutant)
-            self._tell(mutant, attrs.evolve(result, seconds=round(_seconds() - before, 2)))
+        workers = []
+        for number in range(self._jobs):
+            worker = os.fork()
+            if worker == 0:
+                self._work(self._mutants[number :: self._jobs])
+            workers.append(worker)
+        for worker in workers:
+            os.waitpid(worker, 0)
         return True
+
+    def _work(self, mutants: Sequence[Mutant]) -> NoReturn:
+        try:
+            for mutant in mutants:
+                before = _seconds()
+                result = self._try(mutant)
+                self._tell(mutant, attrs.evolve(result, seconds=round(_seconds() - before, 2)))
+        except KeyboardInterrupt:
+            os._exit(1)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+        os._exit(0)
 
     # --- one mutant ---------------------------------------------------------------------------------------------------
 
@@ -175,11 +205,13 @@ class Driver(Plugin):
         if child == 0:
             self._be_child(tests, prepare, writing)
         os.close(writing)
-        ended = _wait(reading, [self._limit_s(test) for test in tests], MORE_S_MAX)
-        os.close(reading)
-        _end(child)
-        _drop_databases(child)
-        return ended
+        try:
+            return _wait(reading, [self._limit_s(test) for test in tests], MORE_S_MAX)
+        finally:
+            os.close(reading)
+            _end(child)
+            _drop_databases(child)
+            shutil.rmtree(self._place / str(child), ignore_errors=True)
 
     def _be_child(self, tests: list[str], prepare: Callable[[], None], pipe: int) -> NoReturn:
         try:
@@ -187,6 +219,8 @@ class Driver(Plugin):
             nothing = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(nothing, stream)
+            files: Any = self._items[tests[0]].config
+            files._tmp_path_factory._given_basetemp = self._place / str(os.getpid())
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, resource.getrlimit(resource.RLIMIT_AS)[1]))
             try:
                 prepare()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import attrs
 
-from .lines import ROOT, LineMap, modules
+from .lines import ROOT, LineMap, digest, modules
 from .operators import Mutant, mutants_of
 
 __all__ = ["Chooser", "Chosen", "all_mutants", "equivalents", "in_sample"]
@@ -23,15 +24,29 @@ __all__ = ["Chooser", "Chosen", "all_mutants", "equivalents", "in_sample"]
 EQUIVALENT = Path(__file__).parent / "equivalent.txt"
 # Seconds of tests, by the processor time that they take, for one mutant. Most have far less to run; a line that
 # thousands of tests pass is tried with the best of them.
-TESTS_S_MAX = 60.0
-LAST_S_MAX = 20.0  # no single test that takes longer
+TESTS_S_MAX = 30.0
+LAST_S_MAX = 10.0  # no single test that takes longer
 # How much larger than a stranger's a file's share of the time is, by what its name shares with the module's.
 NEAR, NEXT_DOOR = 8.0, 3.0
 
 
-def all_mutants(paths: Iterable[str] | None = None) -> list[Mutant]:
-    """Every mutant of the modules."""
-    return [m for path in paths or modules() for m in mutants_of((ROOT / path).read_text("utf-8"), path)]
+def all_mutants(paths: Iterable[str] | None = None, cache: Path | None = None) -> list[Mutant]:
+    """Every mutant of the modules; those of modules and operators as they are may be kept in a folder."""
+    operators = (Path(__file__).parent / "operators.py").read_bytes()
+    found = []
+    for path in paths or modules():
+        source = (ROOT / path).read_bytes()
+        kept = cache / "mutants" / digest(operators + path.encode() + source) if cache is not None else None
+        if kept is not None and kept.exists():
+            told = json.loads(kept.read_text())
+            found += [Mutant(**{**m, "lines": tuple(m["lines"]), "names": tuple(m["names"])}) for m in told]
+            continue
+        own = mutants_of(source.decode(), path)
+        found += own
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps([attrs.asdict(mutant) for mutant in own]))
+    return found
 
 
 def in_sample(mutants: Sequence[Mutant], seed: int, count: int) -> list[Mutant]:

@@ -121,16 +121,16 @@ class Forked:
 
 
 @pytest.fixture
-def forked_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+def forked_lines(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
     """Runs the script in this process and its programs in forked ones, and returns what it prints."""
     for module in (contest, databases, details, seeds):
         monkeypatch.setattr(module, "subprocess", Forked)
 
     def lines(*options: str) -> list[str]:
         monkeypatch.setattr(sys, "argv", [str(SCRIPT), *options])
-        capsys.readouterr()
+        capfd.readouterr()
         run.main()
-        return capsys.readouterr().out.splitlines()
+        return capfd.readouterr().out.splitlines()
 
     return lines
 

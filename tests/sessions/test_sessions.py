@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,7 @@ async def test_a_cycle_of_waits_is_refused_where_it_closes() -> None:
                 done.set()
 
         first, second, third, last = (trio.Event() for _ in range(4))
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(run, "a", "b", first, second)
                 nursery.start_soon(run, "b", "c", second, third)
@@ -211,7 +212,7 @@ async def test_waiting_beside_a_run_is_fine() -> None:
                 await append(service, made["a"])
             ends.append("inside")
 
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with trio.open_nursery() as before:
                 writer = await service.open_writer(SessionKey("app", "u", "a"), "e", None, reject=False)
                 assert writer is not None
@@ -232,7 +233,7 @@ async def test_a_run_inside_a_run_on_another_session_is_fine() -> None:
     """Nesting runs on different sessions works, and so does writing a third session from inside both."""
     async with InMemorySessionService() as service:
         made = await sessions(service, "a", "b", "c")
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with a_run(service, "a"), a_run(service, "b"):
                 await append(service, made["c"])
                 for busy in ("a", "b"):
@@ -255,7 +256,7 @@ async def test_those_who_give_up_waiting_do_not_hold_up_the_line() -> None:
                     order.append(number)
                     await trio.lowlevel.checkpoint()
 
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 writer = await service.open_writer(SessionKey("app", "u", "a"), "e", None, reject=False)
                 assert writer is not None
@@ -331,6 +332,25 @@ async def test_not_found_names_the_apps_that_have_it() -> None:
         await service.create_session(app_name="other", user_id="someone-else", session_id="s")
         with pytest.raises(SessionNotFoundError, match="one of this user and id: blog, shop; look for it with"):
             await service.read_events(**HERE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_invocations_are_listed_by_any_of_the_names_of_their_session(kind: str, tmp_path: Path) -> None:
+    """App, user and session, each alone and together with the others."""
+    names = ("app_name", "user_id", "session_id")
+    keys = [SessionKey(*key) for key in product(("a", "b"), ("u", "v"), ("s", "t"))]
+    async with services(tmp_path)[kind]() as service:
+        for number, key in enumerate(keys):
+            await service.create_session(**attrs.asdict(key))
+            writer = await service.open_writer(key, f"e-{number}", None, reject=False)
+            assert writer is not None
+            await begin(writer)
+            await writer.finish(InvocationStatus.COMPLETED)
+        for asked in product((None, "a"), (None, "v"), (None, "s")):
+            found = await service.list_invocations(**dict(zip(names, asked, strict=True)))
+            places = [attrs.astuple(key) for key in keys]
+            fits = [own for own in places if all(a in (None, b) for a, b in zip(asked, own, strict=True))]
+            assert [(each.app_name, each.user_id, each.session_id) for each in found] == fits
 
 
 @pytest.mark.parametrize("kind", KINDS)

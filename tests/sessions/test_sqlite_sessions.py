@@ -586,7 +586,7 @@ async def test_a_cancellation_during_the_commit_comes_after_it(tmp_path: Path) -
 
         def slow_commit() -> None:
             started.set()
-            assert proceed.wait(10)
+            assert proceed.wait(120)
 
         await service.create_session(app_name="app", user_id="u", session_id="other")
         writer = await service.open_writer(SessionKey("app", "u", "other"), "e-1", None, reject=False)

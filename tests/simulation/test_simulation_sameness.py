@@ -14,17 +14,42 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from minirun.simulation import Outcome, RecordedChoices, SeededChoices, simulate, why_unavailable
+from minirun import LlmAgent
+from minirun.models import LlmRequest
+from minirun.simulation import Outcome, RecordedChoices, SeededChoices, World, simulate, why_unavailable
 from minirun.simulation._simulate import Scenario
+from minirun.testing import ScriptedLlm, call
+from minirun.tools import LongRunningFunctionTool
 
 from ..graph_worlds import graphs
 from .test_simulation import SCENARIOS, explored, run
 
+
+async def baskets(world: World) -> None:
+    """A tool returns a set, and others wait: what is stored of sets is in one order everywhere."""
+
+    async def collect() -> set[str]:
+        await world.sleep(0)
+        return {f"item {number}" for number in range(12)}
+
+    def order(number: int) -> None: ...
+
+    def script(request: LlmRequest) -> Any:
+        if request.contents[-1].parts[-1].function_response is None:
+            return [call("collect"), *(call("order", number=number) for number in range(5))]
+        return "collected"
+
+    tools = [collect, LongRunningFunctionTool(order, run_in="loop")]
+    runner = world.runner(lambda: LlmAgent(name="baskets", model=ScriptedLlm(script), tools=tools))
+    await world.say(runner, "ada", "go")
+
+
 DIGESTS = Path(__file__).parents[1] / "fixtures" / "simulation-digests.json"
-WORLDS: dict[str, Scenario] = {**SCENARIOS, "explored": explored, "graphs": graphs}
+WORLDS: dict[str, Scenario] = {**SCENARIOS, "explored": explored, "graphs": graphs, "baskets": baskets}
 SEEDS = (0, 1, 2, 17)
 
 needs_the_disk = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))

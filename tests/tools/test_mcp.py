@@ -474,7 +474,7 @@ def test_two_bridges_and_two_synchronous_runs_share_a_toolset() -> None:
     from minirun.bridge import AsyncioBridge
 
     tools = McpToolset(lambda: older.transport(older.made(lambda line: None)))
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=120)
 
     def answer(request: Any) -> Any:
         last = request.contents[-1].parts[-1].function_response

@@ -285,6 +285,10 @@ ANSWERS: list[tuple[Reply, Any]] = [
     (Reply(204), {"result": None}),
     (Reply(201, b""), {"result": None}),
     (Reply(body=b"\x89PNG", content_type="image/png"), {"result": {"media": ["image/png, 4 B"]}}),
+    *(
+        (Reply(body=b"\xff\xfe", content_type=said), {"result": {"media": [f"{meant}, 2 B"]}})
+        for said, meant in (("a/" + "b" * 98, "a/" + "b" * 98), ("a/" + "b" * 99, "application/octet-stream"))
+    ),
     (Reply(body=b"\xff\xfe", content_type=""), {"result": {"media": ["application/octet-stream, 2 B"]}}),
 ]
 
@@ -502,6 +506,14 @@ def test_secrets_go_where_the_program_says() -> None:
     for given in secrets:
         with pytest.raises(ConfigurationError, match=r"base_url='https://pets\.example/v1'"):
             OpenAPIToolset(spec_dict=FRIENDLY, **given)
+
+
+async def test_a_description_has_a_thousand_characters_and_then_says_that_it_goes_on() -> None:
+    """One that fits is whole."""
+    paths = {f"/{n}": {"get": {"operationId": f"n{n}", "description": "x" * n}} for n in (1000, 1001)}
+    document = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "servers": [{"url": "https://a.test"}]}
+    tools = await tools_of(OpenAPIToolset(spec_dict={**document, "paths": paths}))
+    assert [tools[name].description for name in ("n1000", "n1001")] == ["x" * 1000, "x" * 1000 + " …"]
 
 
 # --- hostile documents ------------------------------------------------------------------------------------------------
