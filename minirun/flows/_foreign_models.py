@@ -53,22 +53,22 @@ def dumped(value: Any, path: str, *, to_be_read: bool = False) -> Any:
         return found
 
 
-def _has_lists(found: Any) -> bool:
-    if isinstance(found, dict):
-        return any(map(_has_lists, found.values()))
-    return isinstance(found, list) and (len(found) > 1 or any(map(_has_lists, found)))
+def _has_lists(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_lists, value.values()))
+    return isinstance(value, list) and (len(value) > 1 or any(map(_has_lists, value)))
 
 
-def _in_order(found: Any, plain: Any) -> Any:
+def _in_order(value: Any, plain: Any) -> Any:
     """JSON with what were sets in one order; *plain* is the same in Python's own values, which tell what they were."""
-    if isinstance(found, list) and isinstance(plain, (set, frozenset)):
+    if isinstance(value, list) and isinstance(plain, (set, frozenset)):
         inner = next(iter(plain), None)
-        return sorted((_in_order(item, inner) for item in found), key=dumps)
-    if isinstance(found, list) and isinstance(plain, (list, tuple)) and len(found) == len(plain):
-        return [_in_order(item, inner) for item, inner in zip(found, plain, strict=True)]
-    if isinstance(found, dict) and isinstance(plain, dict) and len(found) == len(plain):
-        return {name: _in_order(item, inner) for (name, item), inner in zip(found.items(), plain.values(), strict=True)}
-    return found
+        return sorted((_in_order(item, inner) for item in value), key=dumps)
+    if isinstance(value, list) and isinstance(plain, (list, tuple)) and len(value) == len(plain):
+        return [_in_order(item, inner) for item, inner in zip(value, plain, strict=True)]
+    if isinstance(value, dict) and isinstance(plain, dict) and len(value) == len(plain):
+        return {name: _in_order(item, inner) for (name, item), inner in zip(value.items(), plain.values(), strict=True)}
+    return value
 
 
 def check_dump(tp: Any, where: str) -> None:
