@@ -59,15 +59,15 @@ def _has_lists(value: Any) -> bool:
     return isinstance(value, list) and (len(value) > 1 or any(map(_has_lists, value)))
 
 
-def _in_order(value: Any, plain: Any) -> Any:
-    """JSON with what were sets in one order; *plain* is the same in Python's own values, which tell what they were."""
-    if isinstance(value, list) and isinstance(plain, (set, frozenset)):
-        inner = next(iter(plain), None)
+def _in_order(value: Any, python: Any) -> Any:
+    """JSON with what were sets in one order; *python* is the same in Python's own values, which tell what they were."""
+    if isinstance(value, list) and isinstance(python, (set, frozenset)):
+        inner = next(iter(python), None)
         return sorted((_in_order(item, inner) for item in value), key=dumps)
-    if isinstance(value, list) and isinstance(plain, (list, tuple)) and len(value) == len(plain):
-        return [_in_order(item, inner) for item, inner in zip(value, plain, strict=True)]
-    if isinstance(value, dict) and isinstance(plain, dict) and len(value) == len(plain):
-        return {name: _in_order(item, inner) for (name, item), inner in zip(value.items(), plain.values(), strict=True)}
+    if isinstance(value, list) and isinstance(python, (list, tuple)) and len(value) == len(python):
+        return [_in_order(item, inner) for item, inner in zip(value, python, strict=True)]
+    if isinstance(value, dict) and isinstance(python, dict) and len(value) == len(python):
+        return {name: _in_order(item, inner) for (name, item), inner in zip(value.items(), python.values(), strict=True)}
     return value
 
 
