@@ -112,6 +112,8 @@ class Driver(Plugin):
         place: Path,
     ) -> None:
         self._mutants = mutants
+        # As they are imported: whoever edits one meanwhile changes the numbers of its mutants.
+        self._sources = {m.path: (ROOT / m.path).read_text("utf-8") for m in mutants}
         self._chooser = chooser
         self._jobs = jobs
         self._place = place
@@ -159,7 +161,7 @@ class Driver(Plugin):
         if not tests:
             return Result(end="no test", left_out=chosen.left_out)
         path = str(ROOT / mutant.path)
-        source = Path(path).read_text("utf-8")
+        source = self._sources[mutant.path]
         new = changed_code(source, path, mutant.number)
         is_loaded = any(line in self._chooser.loading.get(mutant.path, ()) for line in range(*mutant.lines))
         with _changed(path, new):
