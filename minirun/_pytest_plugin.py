@@ -21,7 +21,8 @@ __all__: list[str] = []
 MARKER = (
     "simulation(seeds=100, *, reach=(), faults=(), storage='sqlite', ...): run this async test, which takes `world`, in"
     " as many simulated worlds; reach: coverage counters that must not stay 0; faults: any of 'crash', 'storage',"
-    " 'model', 'tools', 'users', or 'all'; and all other options of minirun.simulation.simulate"
+    " 'model', 'tools', 'users', or 'all'; corpus: a folder with inputs that guide the search; and all other options of"
+    " minirun.simulation.simulate"
 )
 WORK = "minirun.simulation._pytest"
 

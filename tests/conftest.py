@@ -5,8 +5,8 @@ A property runs without a deadline, because a shared machine may stall for any t
 examples each time, so that a failure there belongs to the change that is being tested. It tries a few of them; many
 with `--hypothesis-profile=many` (see examples.py).
 
-Two things cost more than most tests do, and are spared: waiting for a disk, and looking for garbage in all that pytest
-has collected.
+Three things cost more than most tests do, and are spared: waiting for a disk, compiling the same again, and looking
+for garbage in all that pytest has collected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -33,6 +33,8 @@ for name, max_examples in (("minirun", 15), ("many", 100)):
     )
 settings.load_profile("minirun")
 
+pytest_plugins = ["tests.trust"]
+
 # A sync of a file costs milliseconds on a disk and nothing in memory. No test can tell the two apart: what a power cut
 # leaves is computed from what was synced. Whoever sets TMPDIR has the files there.
 IN_MEMORY = Path("/dev/shm")
@@ -42,9 +44,16 @@ if "TMPDIR" not in os.environ and IN_MEMORY.is_dir() and shutil.disk_usage(IN_ME
     os.environ["TMPDIR"] = str(IN_MEMORY)
     tempfile.tempdir = None  # it is found once
 
-# A shell starts what it runs in the background with Ctrl-C ignored, and so would be each process that a test starts.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Whoever wants no bytecode beside the sources has it in a folder of the user's own. Without any, each of hundreds of
+# processes would compile all that it imports, and pytest would rewrite every test each time.
+BYTECODE = Path(tempfile.gettempdir()) / "minirun-bytecode"
+
+if sys.dont_write_bytecode and sys.pycache_prefix is None:
+    BYTECODE.mkdir(mode=0o700, exist_ok=True)
+    if not hasattr(os, "getuid") or BYTECODE.stat().st_uid == os.getuid():
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(BYTECODE)
+        sys.dont_write_bytecode = False
 
 
 @pytest.fixture

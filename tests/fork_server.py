@@ -28,12 +28,13 @@ import threading
 import types
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-__all__ = ["BARE", "MINIRUN", "Process", "run", "start"]
+__all__ = ["BARE", "MINIRUN", "PYTEST", "Process", "run", "start"]
 
 # What minirun and its tests import of others; for processes that import minirun from somewhere else.
 BARE = (
@@ -45,6 +46,8 @@ MINIRUN = BARE.replace(" pytest", "") + (
     " minirun minirun.cli minirun.cli._answer minirun.cli._artifacts minirun.cli._docs minirun.cli._invocations"
     " minirun.cli._mcp minirun.cli._work minirun.testing minirun.tools.mcp"
 )
+# For processes that are pytest: nothing that has a plugin, of which pytest says that it cannot be rewritten any more.
+PYTEST = "asyncio attrs cattrs.preconf difflib pytest _pytest.debugging sqlite3 trio trio.testing unittest.mock"
 
 # As long as nothing is wrong, a process of a test ends at once.
 PATIENCE_S = 120
@@ -160,6 +163,8 @@ class Process:
 
 @cache
 def _server(modules: str) -> tuple[socket.socket, threading.Lock]:
+    from tests.trust import keep  # pytest's process alone has it, and the server is run as a file
+
     ours, theirs = socket.socketpair()
     program = [sys.executable, __file__, str(theirs.fileno()), *modules.split()]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
@@ -167,6 +172,7 @@ def _server(modules: str) -> tuple[socket.socket, threading.Lock]:
         program, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment
     )
     theirs.close()
+    keep(server.pid)
 
     def end() -> None:
         ours.close()
@@ -244,7 +250,11 @@ def serve(connection: socket.socket) -> dict[str, Any]:
 
 
 def watched(request: dict[str, Any], files: list[int]) -> dict[str, Any]:
-    """Fork again, tell the process and how it ends; returns in the new one."""
+    """
+    Fork again, tell the process and how it ends; returns in the new one.
+
+    It is killed where the tests have ended before it has.
+    """
     *streams, status = files
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the new process has it from its beginning
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -261,8 +271,18 @@ def watched(request: dict[str, Any], files: list[int]) -> dict[str, Any]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for each in streams:
         os.close(each)
+
+    def end_with_reader() -> None:
+        poll = select.poll()
+        poll.register(status, 0)  # that nobody reads any more is always told
+        poll.poll()
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+    threading.Thread(target=end_with_reader, daemon=True).start()
     _, ended = os.waitpid(process, 0)
-    os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
+    with suppress(BrokenPipeError):
+        os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
     os._exit(0)
 
 
@@ -287,6 +307,8 @@ def become(request: dict[str, Any]) -> None:
     if kind == "-m":
         sys.path.insert(0, os.getcwd())
         sys.argv = own
+        if own[0] == "pytest":
+            gc.unfreeze()  # a plugin of it asks the collector what refers to an object
         runpy.run_module(own[0], run_name="__main__", alter_sys=True)
     elif kind == "-c":
         sys.path.insert(0, "")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -34,11 +35,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, Self
 
-__all__ = ["PREPARED", "Forked", "relay", "run"]
+__all__ = ["PREPARED", "WEB", "Forked", "relay", "run"]
 
 ROOT = Path(__file__).parents[1]
 PREPARED = ("tests.processes", "tests.forking", "minirun.memory")
 """What has imported nearly all that an application uses."""
+WEB = ("tests.signing_in", "minirun.cli", "minirun.models.providers")
+"""The same, with what talks over HTTP and what a command line has."""
 ASKED_MAX = 2**16
 
 # Gives its standard files to a program, and ends as it does.
@@ -60,12 +63,15 @@ sys.exit(int(said.split()[1]))
 @cache
 def _server(modules: tuple[str, ...]) -> str:
     """The socket of a server that has imported these modules."""
+    from .trust import keep  # pytest's process alone has it
+
     folder = tempfile.mkdtemp(prefix="mr-fork-")
     path = os.path.join(folder, "s")
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "tests.forked", path, *modules],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
+    keep(process.pid)
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stdout.read(1) == b"+", "it says so when it is ready"
@@ -86,9 +92,11 @@ def _asked(program: str, arguments: Sequence[object], cwd: Path | None, env: dic
     return text
 
 
-def relay(program: str, *arguments: object, modules: tuple[str, ...] = PREPARED) -> list[str]:
+def relay(
+    program: str, *arguments: object, modules: tuple[str, ...] = PREPARED, cwd: Path | None = None
+) -> list[str]:
     """A command that is such a program."""
-    asked = _asked(program, arguments, None, None)
+    asked = _asked(program, arguments, cwd, None)
     return [sys.executable, "-S", "-E", "-c", RELAY, _server(modules), asked]
 
 
@@ -209,6 +217,8 @@ def _serve(path: str) -> dict[str, Any]:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
+    gc.collect()
+    gc.freeze()  # what is there is no garbage: no program needs to look through it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.write(1, b"+")
     while True:

@@ -34,17 +34,19 @@ from minirun.errors import (
 )
 from minirun.flows._transcript import Transcript
 from minirun.models import LlmRequest
-from minirun.plugins import MemoryPlugin
+from minirun.plugins import BasePlugin, MemoryPlugin
+from minirun.runners._compactor import _WHOLE, find_job
 from minirun.runtime import CallbackContext
-from minirun.sessions import GetSessionConfig, InvocationStatus
+from minirun.sessions import GetSessionConfig, InvocationStatus, SessionKey
 from minirun.sessions._compactions import Compaction, CompactionFold
 from minirun.simulation import ChaosLlm, World
+from minirun.simulation._sqlite_store import SqliteStore
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig, ToolContext, load_artifacts, load_memory, preload_memory
 from minirun.types import Content, Part
 
 from .helpers import Logic, Place
-from .laws import expect, read_logs
+from .laws import expect, hurry_up, read_logs
 
 __all__ = ["annals", "diary", "studio"]
 
@@ -207,12 +209,25 @@ def artists(world: World) -> BaseAgent:
     return Logic(name="studio", logic=work, sub_agents=[pages, painter])
 
 
+class Letters(BasePlugin):
+    """Saves what comes with a message, now and then."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(name="letters")
+        self._world = world
+
+    async def on_user_message_callback(self, *, invocation_context: InvocationContext, user_message: Content) -> None:
+        """It is named by the message, or by nothing."""
+        if self._world.choices.maybe("a letter comes with it", 3):
+            await invocation_context.save_artifact("letter", saved_text(invocation_context.invocation_id, "letter"))
+
+
 MESSAGES = ("save", "save both", "paint", "remember paint", "both delete save", "paint save paint")
 
 
 async def _studio(world: World) -> None:
     pick = world.choices.choose
-    runner = world.runner(lambda: artists(world))
+    runner = world.runner(lambda: App("app", artists(world), plugins=[Letters(world)]))
     numbers = count()
 
     async def clean(runner: Runner) -> None:
@@ -261,6 +276,13 @@ async def _studio(world: World) -> None:
         "delete": delete,
         "end": end,
     }
+    async def hurry(user: str, text: str) -> None:
+        """Say it, and leave soon, maybe before it is stored."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hurry_up, world, nursery.cancel_scope, 16)
+            await talk(world, runner, user, [text])
+            nursery.cancel_scope.cancel()
+
     house = House(world, deeds, 6 * pick(2, "somebody keeps house"))
     world.host(runner, house.keep)
     async with trio.open_nursery() as nursery:
@@ -268,15 +290,29 @@ async def _studio(world: World) -> None:
             nursery.start_soon(
                 talk, world, runner, user, [MESSAGES[pick(len(MESSAGES), "what to do")] for _ in range(times)]
             )
+        if pick(2, "eve is in a hurry"):
+            nursery.start_soon(hurry, "eve", "save")
     await world.heal()
     await house.close()
     logs = await read_logs(world, runner)
+    check_staged(world)
     for (user, session), log in logs.items():
         check_drawn(world, user, session, log)
     if ("ada", SESSION) not in logs:
         return
     await check_rewind(world, runner)
     await check_houses(world, runner)
+
+
+# Whatever may keep a run from dropping what no event has named, or from hearing that one has.
+ACCIDENTS = ("crash", "stall", "conflict", "disk fault", "disk full", "slow disk", "lease taken over")
+
+
+def check_staged(world: World) -> None:
+    """What no event has named is dropped at the end of its run, where nothing kept it from that."""
+    if isinstance(world._store, SqliteStore) and not any(world.coverage[what] for what in ACCIDENTS):
+        left = world._store._rows("SELECT artifact, version FROM artifact_versions WHERE stager IS NOT NULL")
+        expect(not left, f"the versions {left} are staged, and nobody will name them")
 
 
 def check_drawn(world: World, user: str, session: str, log: Sequence[Event]) -> None:
@@ -497,6 +533,10 @@ async def check_remembered(world: World, runner: Runner, user: str, events: Sequ
 # --- summaries --------------------------------------------------------------------------------------------------------
 
 
+# How often it is looked whether a summary is made: a supervisor that has failed a few times waits for minutes.
+LOOKS_MAX = 60
+
+
 class Teller:
     """The agents of a conversation, whose every text has a word of its own, and what their models were asked."""
 
@@ -590,7 +630,8 @@ async def annals(world: World) -> None:
         return teller.app(EventsCompactionConfig(summarizer=summarizer, **settings))
 
     runner = world.runner(app)
-    if pick(2, "supervised"):
+    supervised = pick(2, "supervised") == 1
+    if supervised:
         world.host(runner, Runner.supervise)
 
     async def undo(runner: Runner) -> None:
@@ -621,3 +662,18 @@ async def annals(world: World) -> None:
         expect(not silent, f"{silent} are completed, and have not answered")
         teller.check(user, log)
         world.coverage["a summary"] += sum(event.actions.compaction is not None for event in log)
+    if supervised and len(world._processes.seats) == 1 and not world.coverage["crash"]:
+        for user, session in logs:
+            await check_summed_up(world, runner, SessionKey("app", user, session))
+
+
+async def check_summed_up(world: World, runner: Runner, key: SessionKey) -> None:
+    """What was due when a run ended is summed up by a supervisor, unless its process has died, which had noted it."""
+    compactor, service = runner._compactor, runner.session_service
+    assert compactor is not None
+    for _ in range(LOOKS_MAX):
+        live = await service._open(key, _WHOLE)
+        if live is None or await find_job(service, live, compactor._settings, compactor._tree) is None:
+            return
+        await world.sleep(10)
+    expect(False, f"a summary of {key} is due, and nobody makes it")

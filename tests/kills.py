@@ -15,6 +15,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -382,6 +383,8 @@ def end(options: dict[str, Any]) -> dict[str, Any]:
 def main(play: Play) -> None:
     """Do what the lines say until there are no more; then leave nobody behind."""
     from_json(Event, to_json(Event(author="a")))  # imports what is imported late
+    gc.collect()
+    gc.freeze()  # what is there is no garbage: no writer needs to look through it
     living: set[int] = set()
     for line in sys.stdin:
         options = json.loads(line)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import trio
+
 from minirun import Event, Runner
 from minirun.errors import StorageError
 from minirun.models import LlmRequest
 from minirun.sessions import Invocation, InvocationStatus
 from minirun.simulation import CheckError, World
 
-__all__ = ["UNANSWERED", "Log", "at_rest", "check_calls", "check_shown", "expect", "kind_of", "read_logs"]
+__all__ = ["UNANSWERED", "Log", "at_rest", "check_calls", "check_shown", "expect", "hurry_up", "kind_of", "read_logs"]
 
 Log = list[Event]
 
@@ -19,6 +21,13 @@ def expect(holds: bool, what: str) -> None:
     """Fail the world unless *holds*."""
     if not holds:
         raise CheckError(what)
+
+
+async def hurry_up(world: World, scope: trio.CancelScope, most: int) -> None:
+    """Cancel *scope* within so many steps."""
+    for _ in range(1 + world.choices.choose(most, "patience")):
+        await world.sleep(0)
+    scope.cancel()
 
 
 async def at_rest(world: World, runner: Runner) -> None:

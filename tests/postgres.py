@@ -34,6 +34,8 @@ import trio
 
 from minirun import DatabaseSessionService
 
+from .trust import keep
+
 __all__ = [
     "PostgresServer", "empty_database", "execute", "missing", "new_database", "require_postgres", "shared_server",
 ]  # fmt: skip
@@ -50,7 +52,6 @@ SETTINGS = {
     "log_min_messages": "fatal",
     "max_wal_size": "256MB",
     "autovacuum_naptime": "10s",
-    "deadlock_timeout": "100ms",
     "dynamic_shared_memory_type": "mmap",  # files in its folder, which are removed with it
     "recovery_init_sync_method": "syncfs",  # 100 ms instead of 10 s after each kill
 }
@@ -150,6 +151,7 @@ class PostgresServer:
                 cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(),
                 preexec_fn=_die_with_parent, start_new_session=True, **self._as_owner(),
             )
+        keep(self._process.pid)
         give_up = time.monotonic() + START_S
         while not self._answers():
             assert time.monotonic() < give_up, f"the server does not start: {self.log}"
@@ -306,10 +308,14 @@ def _mortal() -> PostgresServer:
     return own_server()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def mortal_server() -> PostgresServer:
     """A server that tests may stop, freeze and kill, each leaving it running."""
-    return _mortal()
+    server = _mortal()
+    if not server._answers():  # a test has failed meanwhile
+        server.stop()
+        server.start()
+    return server
 
 
 if __name__ == "__main__":  # a server to play with: python -m tests.postgres

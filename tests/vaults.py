@@ -6,7 +6,9 @@ In the end every invocation has come to its end, has said what it had to say onc
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import trio
@@ -36,8 +38,17 @@ from .waiting import (
 
 __all__ = ["vaults"]
 
+
+def show_bytes(text: str) -> str:
+    """What Python shows of the bytes of a text."""
+    return repr(text.encode())
+
+
 CONFIG = AuthConfig("vault", hint="The key of the vault")
 SECRET = "the-secret-of-"
+# Before it stands what is written in another way in each of the forms that a text has.
+ODD = "cl\u00e9 '\"\n"
+FORMS = (str, ascii, repr, json.dumps, partial(json.dumps, ensure_ascii=False), show_bytes)
 
 
 class Owners(People):
@@ -67,7 +78,7 @@ class Owners(People):
     async def _give(self, user: str) -> None:
         self._lent += 1
         expires_at = self._world.now + 20 if self._lends and self._world.choices.maybe("a key for a while", 3) else None
-        credential = AuthCredential("api_key", api_key=f"{SECRET}{user}-{self._lent}", expires_at=expires_at)
+        credential = AuthCredential("api_key", api_key=f"{ODD}{SECRET}{user}-{self._lent}", expires_at=expires_at)
         service = self._runner.credential_service
         assert service is not None
         await service.save_credential(app_name="app", user_id=user, credential_key="vault", credential=credential)
@@ -85,11 +96,18 @@ class Owners(People):
 async def vaults(world: World) -> None:
     """An agent needs a key before what it does, between and in tools, alone and beside others."""
     outside = Outside(world)
+    known: dict[str, str] = {}  # the newest key, by invocation
+
+    def blurted(ctx: InvocationContext) -> dict[str, str]:
+        """The key, in one of the forms in which somebody may say it."""
+        form = FORMS[world.choices.choose(len(FORMS), "how the key is said")]
+        return {"key": f"see {form(known.get(ctx.invocation_id, 'nothing'))}"}
 
     async def open_vault(ctx: InvocationContext | ToolContext) -> str:
         try:
             key = (await ctx.request_credential(CONFIG)).reveal()
-            expect(key.startswith(f"{SECRET}{ctx.user_id}-"), f"{ctx.user_id} has got {key}")
+            expect(key.startswith(f"{ODD}{SECRET}{ctx.user_id}-"), f"{ctx.user_id} has got {key}")
+            known[ctx.invocation_id] = key
             return "open"
         except CredentialRefusedError:
             world.reached("a key was refused")
@@ -109,14 +127,14 @@ async def vaults(world: World) -> None:
         await ctx.emit(Event(message="begun"))
         is_open = await open_vault(ctx)
         await do(ctx)
-        await ctx.emit(Event(message="worked"))
+        await ctx.emit(Event(message="worked", custom_metadata=blurted(ctx)))
         await ctx.request_input("size", response_schema={"type": "integer", "minimum": 1})
         again = await open_vault(ctx)
         [beside] = ctx.agent.sub_agents
         await beside.run_async(ctx)
         world.reached(f"the vault was {is_open}, then {again}")
         ctx.state.add("ended")
-        await ctx.emit(Event(message="ended"))
+        await ctx.emit(Event(message="ended", custom_metadata=blurted(ctx)))
 
     async def fetch(note: str, tool_context: ToolContext) -> str:
         result = await open_vault(tool_context)

@@ -35,7 +35,7 @@ from minirun.tools import LongRunningFunctionTool, ToolContext
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import Logic, Place
-from .laws import Log, at_rest, expect, kind_of, read_logs
+from .laws import Log, at_rest, expect, hurry_up, kind_of, read_logs
 
 __all__ = ["office", "orders"]
 
@@ -77,9 +77,12 @@ class Outside:
         self.times[key] += 1
         if self.times[key] > 1:
             self._world.reached("done again, its record was lost")
-        recorded = any(_is_record(event, key) for log in self._world._ledger.logs.values() for event in log)
-        if recorded and not may_run_twice(self._world):
+        if self.is_recorded(key) and not may_run_twice(self._world):
             self._world._fail(f"what {key} stands for is recorded, and is done again", "what is recorded is not done")
+
+    def is_recorded(self, key: str) -> bool:
+        """Whether the log tells that it was done."""
+        return any(_is_record(event, key) for log in self._world._ledger.logs.values() for event in log)
 
     def check(self, records: set[str], completed: set[str]) -> None:
         """
@@ -402,7 +405,8 @@ async def orders(world: World) -> None:
     """
     An agent charges, asks for a size, waits for a time, lets three others wait side by side, and ships.
 
-    What it charges follows from the session's state, which other orders of the session change meanwhile.
+    What it charges follows from the session's state, which other orders of the session change meanwhile. It has little
+    patience with its steps: it leaves one, and takes it again.
     """
     outside = Outside(world)
 
@@ -413,10 +417,28 @@ async def orders(world: World) -> None:
         return ctx.idempotency_key
 
     async def do_step(ctx: InvocationContext, name: str, number: int) -> None:
-        async def work(number: int) -> str:
-            return await do(ctx, number)
+        done: list[str] = []
 
-        expect(await ctx.step(name, work, number) in outside.times, f"{name} was not done by this order")
+        async def work(number: int) -> str:
+            done.append(await do(ctx, number))
+            return done[-1]
+
+        def work_at_once(number: int) -> str:
+            outside.act_in_step(ctx)
+            done.append(ctx.idempotency_key)
+            return done[-1]
+
+        made, key = work_at_once if name == "ship" else work, ""
+        if world.choices.maybe("a step is left", 5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(hurry_up, world, nursery.cancel_scope, 12)
+                key = await ctx.step(name, made, number)
+                nursery.cancel_scope.cancel()
+            world.reached("a step was left" if not done else "a step was left when it was done")
+            if done and ctx._invocation.env.lives and "storage" not in world.faults and not may_run_twice(world):
+                expect(outside.is_recorded(done[0]), f"{name} was done and left, and is not recorded")
+        key = key or await ctx.step(name, made, number)
+        expect(key in outside.times, f"{name} was not done by this order")
 
     async def wait_a_while(ctx: InvocationContext) -> None:
         await ctx.sleep_until(await ctx.step("when", when))

@@ -45,7 +45,7 @@ from .gates import gate
 from .graph_worlds import graphs
 from .helpers import Logic, Place
 from .keeping import annals, diary, studio
-from .laws import UNANSWERED, Log, check_calls, check_shown, expect, kind_of, read_logs
+from .laws import UNANSWERED, Log, check_calls, check_shown, expect, hurry_up, kind_of, read_logs
 from .trees import trees
 from .vaults import vaults
 from .waiting import office, orders
@@ -62,13 +62,6 @@ class Options(TypedDict):
 
 
 SESSION = "s"
-
-
-async def hurry_up(world: World, scope: trio.CancelScope, most: int) -> None:
-    """Cancel *scope* within so many steps."""
-    for _ in range(1 + world.choices.choose(most, "patience")):
-        await world.sleep(0)
-    scope.cancel()
 
 
 # --- shared counters --------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ Each is an event before it is made, and is answered whatever happens, by the sam
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -29,29 +29,17 @@ from ._answered import make
 from ._base import TRANSFER_TO_AGENT
 from ._call_ids import with_usable_ids
 from ._composite import SequentialAgent
-from ._live_making import Calling, LiveSide, Making
+from ._live_making import Batch, Calling, Making
 from ._turn_notes import with_notes
 
 if TYPE_CHECKING:
     from ._live_talk import Talk
 
-__all__ = ["Batch", "Calls"]
+__all__ = ["Calls"]
 
 
 # The name that ADK gives to the tool by which a model ends what another one gives.
 STOP_STREAMING = "stop_streaming"
-
-
-class Batch(NamedTuple):
-    """Calls of one event, and what has come of them."""
-
-    calls: Sequence[FunctionCall]
-    side: LiveSide
-    """Which session of the model's side has asked for them."""
-    answered: Sequence[Event]
-    """The events with their responses, among others."""
-    waiting: Sequence[FunctionCall] = ()
-    """Those that have none yet: somebody is asked."""
 
 
 class Calls:
@@ -66,6 +54,7 @@ class Calls:
         self.provider_ids: dict[str, str | None] = {}
         """By the id of a call: what the model calls it."""
         self._withdrawn: set[str] = set()
+        self._in_hand: set[str] = set()  # of batches that are being made: a call in one may wait by now
         self.is_completed = False
         """Whether the model has said that this agent's task is done."""
 
@@ -162,7 +151,16 @@ class Calls:
         """Make *calls* of one event; the line knows of those that are open, as each may be asking somebody by now."""
         unanswered = self.talk.line.unanswered
         unanswered.update((call.id or "", calling) for call in calls)
-        answered, waiting = await make(context, calling.made, calls, self.talk.tools, self._call)
+        ids = {call.id or "" for call in calls}
+        self._in_hand |= ids
+        try:
+            answered, waiting = await make(context, calling.made, calls, self.talk.tools, self._call)
+        finally:
+            self._in_hand -= ids
+        gone = self._withdrawn & {call.id or "" for call in waiting}
+        if gone:
+            await self._withdraw(gone)
+            waiting = [call for call in waiting if call.id not in gone]
         for call in calls:
             if call not in waiting:
                 unanswered.pop(call.id or "", None)
@@ -173,13 +171,21 @@ class Calls:
 
     def cancel(self, provider_ids: Collection[str]) -> None:
         """End the calls that the model has taken back: their results are sent to nobody."""
-        if provider_ids:
-            self.talk.sending.take_back(provider_ids)
-        for call_id, given in self.provider_ids.items():
-            if given in provider_ids:
-                self._withdrawn.add(call_id)
-                if call_id in self.making:
-                    self.making[call_id].scope.cancel()
+        if not provider_ids:
+            return
+        self.talk.sending.take_back(provider_ids)
+        ids = {call_id for call_id, given in self.provider_ids.items() if given in provider_ids} - self._withdrawn
+        self._withdrawn |= ids
+        for call_id in ids & self.making.keys():
+            self.making[call_id].scope.cancel()
+        waiting = (ids & self.talk.line.unanswered.keys()) - self._in_hand
+        if waiting:
+            self.talk.line.answers.start_soon(self._withdraw, waiting)
+
+    async def _withdraw(self, call_ids: Set[str]) -> None:
+        from ._live_questions import withdraw  # few calls wait
+
+        await withdraw(self.talk.line, call_ids)
 
     def is_withdrawn(self, call_id: str) -> bool:
         """Whether the model has taken back this call, maybe before it began."""

@@ -237,8 +237,8 @@ class Line:
     async def _watch_idle(self) -> None:
         limit = self.settings.idle_s
         while limit is not None:
-            if self.talk is not None and self.talk.is_busy:
-                self.is_active()
+            if self.invocation.waits or (self.talk is not None and self.talk.is_busy):
+                self.is_active()  # somebody is at work, or was asked, and takes the time that it takes
             left = self._active_at + limit - trio.current_time()
             if left <= 0:
                 msg = f"nobody has said anything in the live run for RunConfig.idle_s={limit} seconds"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from ..events import Event
+from ..types import FunctionCall
 
 if TYPE_CHECKING:
     from ..tools import BaseTool
     from ._live_calls import Calls
 
-__all__ = ["Calling", "LiveSide", "Making"]
+__all__ = ["Batch", "Calling", "LiveSide", "Making"]
 
 
 class LiveSide:
@@ -23,6 +25,18 @@ class LiveSide:
         """How much of the log it was told when it began."""
         self.told: set[str] = set()
         """The ids of the calls that it was sent a response to."""
+
+
+class Batch(NamedTuple):
+    """Calls of one event, and what has come of them."""
+
+    calls: Sequence[FunctionCall]
+    side: LiveSide
+    """Which session of the model's side has asked for them."""
+    answered: Sequence[Event]
+    """The events with their responses, among others."""
+    waiting: Sequence[FunctionCall] = ()
+    """Those that have none yet: somebody is asked."""
 
 
 class Calling(NamedTuple):

@@ -4,6 +4,7 @@ Questions in a live run: somebody is asked, the conversation goes on, and the ca
     a call waits      it is noted on the line, and the model is told that somebody is asked (`_live_calls`)
     an answer comes   it is checked and stored, and the call begins: nothing in between can be cancelled
     the call is made  beside the agent that speaks by then, and its result is told to that agent's model
+    it is withdrawn   by the model, while it waits: it is answered as cancelled, and nobody is asked any more
 
 From the answer on the call belongs to the line, so neither a reconnection nor a transfer ends it. If the line ends
 before that, the question stays open, and the invocation is paused: a later run takes the answer.
@@ -11,24 +12,26 @@ before that, the question stays open, and the invocation is paused: a later run 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidEventError, InvalidMessageError, InvocationEndedError
+import trio
+
+from ..errors import InvalidEventError, InvalidMessageError, InvocationEndedError, MinirunError
 from ..events import Event
 from ..flows._live import Input
 from ..runtime import InvocationContext
 from ..sessions import OpenCall
+from ..sessions._recovery import by_event, closing_event
 from ..types import Content, FunctionCall
 from ._answered import AnsweredInvocation, calls_asking
-from ._live_calls import Batch
-from ._live_making import Calling
+from ._live_making import Batch, Calling
 
 if TYPE_CHECKING:
     from ._live_line import Line
 
-__all__ = ["answer_question"]
+__all__ = ["answer_question", "withdraw"]
 
 
 async def answer_question(line: Line, content: Content, event_id: str) -> None:
@@ -60,6 +63,7 @@ async def answer_question(line: Line, content: Content, event_id: str) -> None:
 
 def _go_on(line: Line, stored: Event, questions: Sequence[OpenCall]) -> None:
     """Let those calls go on whose questions *stored* has answered. Nothing is waited for here."""
+    line.is_active()
     live = line.invocation.live
     again = {*calls_asking(live, (live.events[live.index_of(each.seq)] for each in questions))}
     answered = {each.call_id for each in questions}  # of long-running tools, among others
@@ -68,6 +72,31 @@ def _go_on(line: Line, stored: Event, questions: Sequence[OpenCall]) -> None:
         line.remaking += 1
         name = f"calls of {calling.made.id} again"
         line.answers.start_soon(_make_again, line, calling, again, answered, stored, name=name)
+
+
+async def withdraw(line: Line, call_ids: Set[str]) -> None:
+    """Answer calls that wait, and what they have asked, as cancelled: the model has taken them back."""
+    live, stored = line.invocation.live, None
+    context = InvocationContext.root(line.invocation)._for_run_hooks()
+    async with line.answering:
+        waiting = [each for each in live.open_calls.values() if call_ids & {each.call_id, *_askers(line, each)}]
+        with trio.CancelScope(shield=True):
+            for calls in by_event(waiting):
+                event = closing_event(calls, "cancelled", "the model has taken the call back")
+                try:
+                    stored = await line.invocation.emitter.emit(context, event, closing=True)
+                except MinirunError:  # the store fails: the end of the run tries again and reports it
+                    return
+        found = {calling.made.id: calling for each in call_ids if (calling := line.unanswered.pop(each, None))}
+    for calling in found.values():
+        if stored is not None and calling.made.actions.replay.alone:  # it was the turn of those after it
+            line.remaking += 1
+            line.answers.start_soon(_make_again, line, calling, set(), set(), stored)
+
+
+def _askers(line: Line, question: OpenCall) -> set[str]:
+    live = line.invocation.live
+    return {*calls_asking(live, [live.events[live.index_of(question.seq)]])}
 
 
 async def _make_again(line: Line, calling: Calling, again: set[str], answered: set[str], stored: Event) -> None:

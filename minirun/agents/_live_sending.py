@@ -8,12 +8,13 @@ again over the next connection, under the same id; a new session is told all of 
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from .._values import changed
-from ..errors import InvalidMessageError, ModelError
+from ..errors import InvalidMessageError, ModelError, StorageError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._live import Input, State
 from ..models import ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from ._live_talk import Talk
 
 __all__ = ["Sending"]
+
+# How long a server may take from the end of sound to saying that it has heard somebody, or to its answer.
+_NOTICE_S = 2.0
+
+# How often a run at rest looks into a store that it shares with other processes: what they send wakes nobody here.
+_STORE_LOOK_S = 2.0
 
 
 class _Sent(NamedTuple):
@@ -52,6 +59,10 @@ class Sending:
         self._is_resumed = False  # whether the connection goes on with the session of the one before
         self._may_send = trio.Event()
         self._may_send.set()
+        self._has_sound = False  # whether sound has gone out since the client has said last that it was all
+        self.noticed_by = 0.0
+        """Until when the server may have noticed what the user has said last, and said is all, by trio's clock."""
+        self._looks_at = 0.0  # into the store, for messages, by trio's clock
 
     # --- what is on its way
 
@@ -150,6 +161,7 @@ class Sending:
         async with self.lock:
             await connection.send_realtime(blob)
         line.unsent = None
+        self._has_sound = self._has_sound or not blob.mime_type.startswith("image/")
         await self._talk.speech.record(blob)
 
     async def _tell_refusal(self, error: InvalidMessageError) -> None:
@@ -165,6 +177,8 @@ class Sending:
             return
         async with self.lock:
             await connection.send_realtime(signal)
+        if ended is not None and self._has_sound:
+            self._has_sound, self.noticed_by = False, trio.current_time() + _NOTICE_S
         if isinstance(signal, ActivityStart | ActivityEnd):
             self._talk.line.is_active()
             self._talk.line.is_speaking = isinstance(signal, ActivityStart)
@@ -229,6 +243,17 @@ class Sending:
         self._pending.append(sent)
         if self._talk.connection is not None:
             await self._deliver(self._talk.connection, sent, asks=False)
+
+    async def finds_messages(self) -> bool:
+        """Look whether another process has sent something into the run, if it is time to: only the store knows."""
+        invocation, now = self._talk.context._invocation, trio.current_time()
+        service = invocation.committer.session_service
+        if service.renew_every_s is None or now < self._looks_at:
+            return False
+        self._looks_at = now + _STORE_LOOK_S
+        with suppress(StorageError):  # then the next look may find it
+            return bool(await service._messages(invocation.live))
+        return False
 
     async def take_messages(self) -> None:
         """Pass on what others have sent into the run (`Runner.send`)."""

@@ -18,7 +18,7 @@ from .._values import MAKE, changed
 from ..errors import MinirunError
 from ..events import Event
 from ..flows._live import Input, State
-from ..flows._utterances import Answer, Heard, audio_ms, rate_of, said
+from ..flows._utterances import Answer, Heard, Order, audio_ms, is_sound, rate_of, said
 from ..models import LlmResponse
 from ..runtime._committer import Committer
 from ..types import Blob, Content, Part, Transcription, UsageMetadata
@@ -39,8 +39,7 @@ class Speech:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._heard: dict[str | None, Heard] = {}  # by item, in the order in which they began
-        self._utterances = 0  # how many have begun
-        self._stored: list[tuple[Heard, int]] = []  # those that began after one that is not, and where they stand
+        self._order = Order()
         self._answer: Answer | None = None
         self._begun = 0  # how many answers
         self._places: dict[int, int] = {}  # of answers in the log, by their number
@@ -68,8 +67,7 @@ class Speech:
         if heard is None and not _says_something(response):
             return  # the end of an utterance that is stored already
         if heard is None:
-            heard = self._heard[item] = Heard(item, self._utterances, self._begun)
-            self._utterances += 1
+            heard = self._heard[item] = self._order.begin(item, self._begun)
             if item is not None and None in self._recorded:
                 self._recorded[item] = self._recorded[None]
         spoken = response.input_transcription
@@ -106,7 +104,7 @@ class Speech:
             return
         recording = self._recorded.get(heard.item_id)
         live: dict[str, Any] = {} if heard.item_id is None else {"item_id": heard.item_id}
-        if (before := self._follower(heard)) is not None:
+        if (before := self._order.follower(heard, self._places.get(heard.answers))) is not None:
             live["before_seq"] = before
         event = Event(
             id=self._next_id("heard") if recording is None else recording.event_id,
@@ -118,9 +116,7 @@ class Speech:
         )
         stored = await self._talk.emit(event, closing=closing)
         self._heard.pop(heard.item_id, None)  # not before: who leaves meanwhile has said it (`keep_rest`)
-        self._stored.append((heard, stored.seq or 0))
-        oldest = min((each.number for each in self._heard.values()), default=self._utterances)
-        self._stored = [each for each in self._stored if each[0].number > oldest]
+        self._order.note_stored(heard, stored.seq or 0, self._heard.values())
         self._recorded.pop(heard.item_id, None)
         if self._recorded.get(None) is recording:
             self._recorded.pop(None, None)
@@ -131,14 +127,6 @@ class Speech:
             self.stop_showing()
             async with self._talk.sending.lock:
                 await self._talk.connection.cancel()
-
-    def _follower(self, heard: Heard) -> int | None:
-        """Where what was said next after *heard* stands in the log, if it does: an utterance, or the answer."""
-        later = min((each for each in self._stored if each[0].number > heard.number), default=None, key=_number)
-        answer = self._places.get(heard.answers)
-        if later is None or (answer is not None and later[0].answers > heard.answers):
-            return answer
-        return later[1]
 
     async def is_blocked(self, content: Content) -> bool:
         """Ask the hooks before the model about what the user has said; True: one has answered, and said so."""
@@ -186,21 +174,14 @@ class Speech:
         answer = self._answer or self._begin(response.item_id)
         self._is_ending = False
         content, spoken = response.content, response.output_transcription
-        length = 0.0
-        for part in () if content is None else content.parts:
-            if part.text is not None and not part.thought:
-                answer.written.append(part.text)
-            elif part.inline_data is not None and part.inline_data.mime_type.startswith("audio/"):
-                length += audio_ms(part.inline_data, self._talk.inbox.rate)
-                if self._talk.line.settings.save_live_blob:
-                    if self._recording is None:
-                        self._recording = self._record(answer.event_id, self._talk.inbox.rate)
+        rate = self._talk.inbox.rate
+        length = answer.add(content, spoken, rate, trio.current_time())
+        if length and self._talk.line.settings.save_live_blob:
+            if self._recording is None:
+                self._recording = self._record(answer.event_id, rate)
+            for part in () if content is None else content.parts:
+                if is_sound(part) and part.inline_data is not None:
                     await self._recording.add(part.inline_data.data)
-        if spoken is not None and spoken.text:
-            answer.spoken.append((spoken.text, answer.audio_ms))
-        if length and not answer.audio_ms:
-            answer.began_at = trio.current_time()
-        answer.audio_ms += length
         context = self._talk.context
         event: Event = MAKE[Event](  # complete already; its fields were checked when the response was made
             id=answer.event_id,
@@ -272,7 +253,7 @@ class Speech:
     def _take_back(self, answer: Answer, fits: Callable[[Event], bool]) -> None:
         committer = self._talk.context._invocation.committer
         unread = withdraw_partial(committer, lambda event: event.id == answer.event_id and fits(event))
-        answer.shown_ms -= sum(self._length_of(event) for event in unread)
+        answer.shown_ms -= sum(_length_of(event, self._talk.inbox.rate) for event in unread)
         answer.unread_chars += sum(len(event.text) for event in unread)
 
     async def cut_playing(self) -> None:
@@ -331,7 +312,9 @@ class Speech:
 
     def _event(self, answer: Answer, text: str, **flags: Any) -> Event:
         spoken = Transcription(text=text, finished=True) if answer.spoken or answer.audio_ms else None
-        live = {"item_id": answer.item_id, **self.dropped()}
+        live: dict[str, Any] = {"item_id": answer.item_id, **self.dropped()}
+        if answer.media:
+            live["media"] = answer.media
         content = said("model", text)
         return Event(
             id=answer.event_id,
@@ -440,18 +423,15 @@ class Speech:
             for recording in {*self._recorded.values(), *([self._recording] if self._recording else [])}:
                 await recording.drop()
 
-    def _length_of(self, event: Event) -> float:
-        parts = () if event.content is None else event.content.parts
-        blobs = (part.inline_data for part in parts if part.inline_data is not None)
-        return sum(audio_ms(blob, self._talk.inbox.rate) for blob in blobs if blob.mime_type.startswith("audio/"))
-
     def _next_id(self, what: str) -> str:
         context = self._talk.context
         return context._following_id(f"{context._path}!{what}")
 
 
-def _number(stored: tuple[Heard, int]) -> int:
-    return stored[0].number
+def _length_of(event: Event, rate: int) -> float:
+    parts = () if event.content is None else event.content.parts
+    blobs = (part.inline_data for part in parts if part.inline_data is not None)
+    return sum(audio_ms(blob, rate) for blob in blobs if blob.mime_type.startswith("audio/"))
 
 
 def _says_something(response: LlmResponse) -> bool:

@@ -274,7 +274,7 @@ class Talk:
                     self.finish()
                 elif trio.current_time() >= self._waits_until:
                     await self.happens(Input.CLOSE, None)
-                elif self.context._invocation.live.has_messages:
+                elif self.context._invocation.live.has_messages or await self.sending.finds_messages():
                     await self.sending.take_messages()
             elif isinstance(item, LlmResponse):
                 await self._take(item)
@@ -291,9 +291,11 @@ class Talk:
         return False
 
     async def _close(self) -> None:
-        """End the conversation, which is at rest; of what the user has said last the text may still come."""
+        """End the conversation, which is at rest; what the user has said last may still be noticed, or understood."""
         if self.speech.awaits_text:
             self._waits_until = min(self._waits_until, trio.current_time() + _TEXT_WAIT_S)
+        elif trio.current_time() < self.sending.noticed_by:
+            self._waits_until = min(self._waits_until, self.sending.noticed_by)
         else:
             await self.happens(Input.CLOSE, None)
 
@@ -400,6 +402,7 @@ class Talk:
                     await self.connection.cancel()
             raise
         self.sending.is_answered()
+        self.sending.noticed_by = 0.0
         self._errors = 0
         if self.agent._hooks(self.context, "before_model_callback"):
             await self.speech.keep_heard()  # they are asked before anything of the answer is shown

@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ..errors import ConfigurationError
-from ..simulation import why_unavailable
+from ..simulation import Corpus, CorpusError, why_unavailable
+from ..simulation._corpus import Learned
 from ..simulation._explore import (
     CoverageError,
     NondeterminismError,
@@ -58,6 +59,7 @@ ROOT_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.c
     "--minutes", type=click.FloatRange(0, min_open=True), help="Stop then; without --seeds search until then."
 )
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure; tell one of each kind.")
+@click.option("--corpus", type=click.Path(path_type=Path), help="A folder of inputs that guide the search.")
 @click.option("--replay", "file", type=click.Path(path_type=Path), help="Run the choices of a kept failure instead.")
 @click.option("--faults", help="What may go wrong, such as crash,storage; or all; or none.")
 @click.option("--storage", help="sqlite, or memory, which is faster.")
@@ -69,6 +71,7 @@ def simulate(
     jobs: int,
     minutes: float | None,
     keep_going: bool,
+    corpus: Path | None,
     file: Path | None,
     faults: str | None,
     storage: str | None,
@@ -85,12 +88,16 @@ def simulate(
     try:
         scenario = _Scenario.load(target, given)
         if file is not None:
+            if corpus is not None:
+                raise click.UsageError("expected --replay or --corpus, found both: a replay searches nothing")
             status = _replay(scenario, file, given)
         else:
             wanted = scenario.settings.seeds if seeds is None and minutes is None else seeds
-            search = Search(target, scenario.test, scenario.settings.options, first_seed, wanted, jobs)
-            status = _Searching(scenario, search, minutes, keep_going).run()
-    except (ConfigurationError, KeptFileError) as error:
+            learned = scenario.corpus(corpus)
+            inputs = None if learned is None else tuple(learned.inputs)
+            search = Search(target, scenario.test, scenario.settings.options, first_seed, wanted, jobs, inputs)
+            status = _Searching(scenario, search, minutes, keep_going, learned).run()
+    except (ConfigurationError, CorpusError, KeptFileError) as error:
         raise click.UsageError(plain(str(error))) from error
     except KeyboardInterrupt:
         status = INTERRUPTED
@@ -110,7 +117,18 @@ class _Scenario:
     function: Any
     settings: Settings
     test: str
-    file: Path
+    root: Path
+
+    @property
+    def file(self) -> Path:
+        """Where its failure is kept."""
+        return file_of(self.root, self.test)
+
+    def corpus(self, named: Path | None) -> Corpus | None:
+        """The corpus in the folder that was *named*, or else in that of the marker."""
+        marked = self.settings.corpus
+        folder = named or (None if marked is None else self.root / marked)
+        return None if folder is None else Corpus(folder, self.test)
 
     @classmethod
     def load(cls, target: str, given: Mapping[str, Any]) -> _Scenario:
@@ -122,7 +140,7 @@ class _Scenario:
         root = _root(path)
         name = target.partition("::")[2]
         test = f"{path.resolve().relative_to(root).as_posix()}::{name}"
-        return cls(target, function, found, test, file_of(root, test))
+        return cls(target, function, found, test, root)
 
 
 def _root(path: Path) -> Path:
@@ -153,7 +171,7 @@ def _replay(scenario: _Scenario, file: Path, given: Mapping[str, Any]) -> int:
         return 0
     write(console, raised(outcome.failure), "red")
     commands = [shlex.join(["minirun", "simulate", scenario.target, "--replay", str(file)])]
-    head = headline(f"the kept failure (found with seed {kept.seed})", outcome)
+    head = headline(kept.headline, outcome)
     write(console, story(head, options, report(outcome), kept=str(file), commands=commands))
     return 1
 
@@ -164,11 +182,14 @@ def _replay(scenario: _Scenario, file: Path, given: Mapping[str, Any]) -> int:
 class _Searching:
     """One search, and what is known of it so far."""
 
-    def __init__(self, scenario: _Scenario, search: Search, minutes: float | None, keep_going: bool) -> None:
+    def __init__(
+        self, scenario: _Scenario, search: Search, minutes: float | None, keep_going: bool, corpus: Corpus | None
+    ) -> None:
         _check_disk(search.options)
         self._scenario = scenario
         self._search = search
         self._keep_going = keep_going
+        self._corpus = corpus
         self._began_s = time.monotonic()
         self._deadline_s = None if minutes is None else self._began_s + 60 * minutes
         self._seeds = self._failures = 0
@@ -193,7 +214,19 @@ class _Searching:
             write(Console(stderr=True), "interrupted")
             self._tell()
             return INTERRUPTED
+        if self._corpus is not None:
+            self._save(self._corpus)
         return self._tell()
+
+    def _save(self, corpus: Corpus) -> None:
+        """Keep what was learned; where that cannot be, say why: what was found has to be told anyway."""
+        before = len(corpus.inputs)
+        try:
+            corpus.save()
+        except OSError as error:
+            write(Console(stderr=True), f"the corpus could not be kept: {error}", "red")
+        else:
+            write(Console(), f"corpus: {len(corpus.inputs)} inputs (before: {before})")
 
     def _hear(self, message: Message) -> None:
         if isinstance(message, Tally):
@@ -202,6 +235,9 @@ class _Searching:
             self._coverage.update(message.coverage)
         elif isinstance(message, Broken):
             self._broken.append(message.why)
+        elif isinstance(message, Learned):
+            assert self._corpus is not None, "without a corpus nothing is learned"
+            self._corpus.told(message)
         elif isinstance(message, World):
             before = self._worlds.pop(message.seed, None)
             if before is None:

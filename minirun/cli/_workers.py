@@ -26,7 +26,9 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from ..simulation import Corpus
 from ..simulation._choices import SeededChoices
+from ..simulation._corpus import Learned
 from ..simulation._explore import TWICE_EVERY_SEEDS, Explored, explore, first_difference
 from ..simulation._kept import Kept, kept_of
 from ..simulation._report import headline, report, tidied
@@ -57,6 +59,8 @@ class Search:
     seeds: int | None
     """None: as many as there is time for."""
     jobs: int
+    inputs: tuple[tuple[int, ...], ...] | None = None
+    """Of the corpus that guides the search; None: nothing does."""
 
 
 @attrs.frozen
@@ -109,7 +113,16 @@ class World:
         )
 
 
-Message: TypeAlias = Tally | Found | Broken | World
+Message: TypeAlias = Tally | Found | Broken | World | Learned
+
+
+def corpus_of(search: Search, number: int) -> Corpus | None:
+    """The share of worker *number* in the corpus: every so many inputs."""
+    if search.inputs is None:
+        return None
+    corpus = Corpus()
+    corpus.inputs = list(search.inputs[number :: search.jobs])
+    return corpus
 
 
 def seeds_of(search: Search, number: int) -> Iterator[int]:
@@ -163,6 +176,7 @@ class _Worker:
     def __init__(self, search: Search, number: int, pipe: Connection) -> None:
         self._search = search
         self._seeds = seeds_of(search, number)
+        self._corpus = corpus_of(search, number)
         self._pipe = pipe
         self._kinds: set[str] = set()
         self._done = self._failures = 0
@@ -171,12 +185,13 @@ class _Worker:
     def run(self) -> None:
         _, scenario, _ = load_scenario(self._search.target)
         told_s = time.monotonic()
-        for explored in explore(scenario, self._seeds, self._search.options, shrinks=self._is_new):
+        options = self._search.options
+        for explored in explore(scenario, self._seeds, options, shrinks=self._is_new, corpus=self._corpus):
             self._done += 1
             self._coverage += explored.coverage
             if explored.outcome.failure is not None:
                 self._found(explored)
-            elif _is_of_twin(explored.seed):
+            elif explored.seed is not None and _is_of_twin(explored.seed):
                 self._pipe.send(World.of(explored.seed, explored.outcome))
             if time.monotonic() - told_s >= TELL_EVERY_S:
                 self._tell()
@@ -184,6 +199,8 @@ class _Worker:
             if self._pipe.poll():
                 break
         self._tell()
+        if self._corpus is not None:
+            self._pipe.send(self._corpus.learned())
 
     def _is_new(self, failure: BaseException) -> bool:
         return _kind(failure) not in self._kinds
@@ -197,7 +214,7 @@ class _Worker:
             return
         self._kinds.add(kind)
         kept = kept_of(self._search.test, explored.seed, self._search.options, explored.outcome)
-        head = headline(f"seed {explored.seed}", explored.outcome, explored.found_choices)
+        head = headline(explored.origin, explored.outcome, explored.found_choices)
         self._tell()
         self._pipe.send(Found(kind, head, raised(failure), report(explored.outcome), kept))
 

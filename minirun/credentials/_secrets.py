@@ -18,6 +18,7 @@ written to the state before the secret was asked for.
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -375,9 +376,10 @@ def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """A text as it is, and as JSON and Python write it in a text."""
+    """A text as it is, and as JSON, with other letters than ASCII or without, and Python write it in a text."""
     yield text
     yield dumps(text)[1:-1]
+    yield json.dumps(text)[1:-1]
     yield repr(text)[1:-1]
     yield ascii(text)[1:-1]
     yield repr(text.encode())[2:-1]

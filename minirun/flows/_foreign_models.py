@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any
 
-from .._json import brief
+from .._json import brief, dumps
 from ..errors import InvalidValueError
 from ._types import PROBLEMS_MAX, Field, Reading, Schema, Type, cut, plain, shown
 
@@ -33,15 +33,42 @@ def dumped(value: Any, path: str, *, to_be_read: bool = False) -> Any:
     """
     Return a model as JSON, under the names by which it is read; without its computed fields, if it is *to_be_read*.
 
+    Its sets are in one order, as theirs differs from process to process; those whose items are models themselves are as
+    pydantic gives them.
+
     Raises:
         InvalidValueError: A part of it has no JSON form.
     """
     try:
-        return value.model_dump(mode="json", by_alias=True, round_trip=to_be_read)
+        found = value.model_dump(mode="json", by_alias=True, round_trip=to_be_read)
     except (TypeError, ValueError) as error:
         raise InvalidValueError(
             path, f"{type(value).__name__} cannot be written as JSON: {_first_line(error)}"
         ) from None
+    if not _has_lists(found):
+        return found
+    try:
+        return _in_order(found, value.model_dump(by_alias=True, round_trip=to_be_read))
+    except (TypeError, ValueError):  # not in Python's own values: a set of models would be one of dicts
+        return found
+
+
+def _has_lists(found: Any) -> bool:
+    if isinstance(found, dict):
+        return any(map(_has_lists, found.values()))
+    return isinstance(found, list) and (len(found) > 1 or any(map(_has_lists, found)))
+
+
+def _in_order(found: Any, plain: Any) -> Any:
+    """JSON with what were sets in one order; *plain* is the same in Python's own values, which tell what they were."""
+    if isinstance(found, list) and isinstance(plain, (set, frozenset)):
+        inner = next(iter(plain), None)
+        return sorted((_in_order(item, inner) for item in found), key=dumps)
+    if isinstance(found, list) and isinstance(plain, (list, tuple)) and len(found) == len(plain):
+        return [_in_order(item, inner) for item, inner in zip(found, plain, strict=True)]
+    if isinstance(found, dict) and isinstance(plain, dict) and len(found) == len(plain):
+        return {name: _in_order(item, inner) for (name, item), inner in zip(found.items(), plain.values(), strict=True)}
+    return found
 
 
 def check_dump(tp: Any, where: str) -> None:

@@ -1,9 +1,9 @@
 """
-Speech whose text was known only after it was answered: in prompts it stands before the answer, as it was said.
+Speech whose text was known only after what followed it: in prompts it stands before that, as it was said.
 
 Its event names the first event of the answer, or what the user has said next (`live["before_seq"]`). And answers that
 were cut off while they were played, after they had been stored: of these what was heard is shown, as a later event
-tells (`live["cut_seq"]`).
+tells (`live["cut_seq"]`). And answers of which there is no text.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ from .._json import FrozenTuple
 from .._values import changed
 from ..events import Event
 from ..types import Content, Part
+from ._branches import is_visible
 
 if TYPE_CHECKING:
     from ._transcript import Transcript
 
-__all__ = ["cut", "take"]
+__all__ = ["stand_in", "take"]
+
+# What is shown of an answer of which nothing is known, or nothing was heard.
+_SOMETHING = "..."
 
 
 def take(transcript: Transcript, event: Event, content: Content) -> None:
@@ -45,12 +49,25 @@ def take(transcript: Transcript, event: Event, content: Content) -> None:
     transcript._places[event.seq] = place  # something said before it may be understood even later
 
 
-def cut(transcript: Transcript, event: Event) -> None:
-    """Let *transcript* show of an answer what was heard of it, as *event* tells."""
+def stand_in(transcript: Transcript, event: Event) -> None:
+    """
+    Let *transcript* show what an *event* without content tells of an answer: what was heard of it by now, or that it
+    was given in sound or pictures alone. Then it stands there without them, as it was an answer.
+    """
+    live = event.live or {}
+    if "cut_seq" in live:
+        _cut(transcript, event)
+        return
+    was_given = not event.interrupted and (event.output_transcription is not None or "media" in live)
+    if was_given and is_visible(event.branch, transcript._branch):
+        take(transcript, event, Content(role="model", parts=[Part(text=_SOMETHING)]))
+
+
+def _cut(transcript: Transcript, event: Event) -> None:
     place = transcript._places.get((event.live or {}).get("cut_seq"))
     if place is None or place >= len(transcript._contents):
         return
     heard = (event.custom_metadata or {}).get("heard")
     transcript._contents = list(transcript._contents)
     shown = transcript._contents[place]
-    transcript._contents[place] = changed(shown, parts=FrozenTuple([Part(text=str(heard or "..."))]))
+    transcript._contents[place] = changed(shown, parts=FrozenTuple([Part(text=str(heard or _SOMETHING))]))

@@ -105,10 +105,10 @@ class Transcript:
                     from ._late_speech import take  # few conversations were spoken
 
                     take(self, event, event.content)
-            elif event.interrupted and event.live is not None:
-                from ._late_speech import cut
+            elif event.live is not None:
+                from ._late_speech import stand_in
 
-                cut(self, event)
+                stand_in(self, event)
 
     def contents(self, *, asks: bool = True) -> Window[Content] | Extended[Content]:
         """What the model is shown if it is asked now: what it has been shown, shared, and what stands for the rest.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .._json import freeze
-from ..types import Blob, Content, Part
+from ..types import Blob, Content, Part, Transcription
 
-__all__ = ["Answer", "Heard", "audio_ms", "rate_of", "said"]
+__all__ = ["Answer", "Heard", "Order", "audio_ms", "is_sound", "rate_of", "said"]
 
 _RATE = re.compile(r"rate=(\d+)")
 _BYTES_A_SAMPLE = 2  # PCM16
@@ -17,6 +17,11 @@ _BYTES_A_SAMPLE = 2  # PCM16
 def audio_ms(blob: Blob, rate: int) -> float:
     """How long a piece of sound is, in milliseconds; *rate* is its samples a second, if its type tells none."""
     return len(blob.data) * 1000 / (_BYTES_A_SAMPLE * rate_of(blob, rate))
+
+
+def is_sound(part: Part) -> bool:
+    """Whether it is a piece of sound."""
+    return part.inline_data is not None and part.inline_data.mime_type.startswith("audio/")
 
 
 def rate_of(blob: Blob, rate: int) -> int:
@@ -49,6 +54,42 @@ class Heard:
         return "".join(self.pieces).strip()
 
 
+class Order:
+    """In which order the user has said what is understood in any order."""
+
+    __slots__ = ("_begun", "_stored")
+
+    def __init__(self) -> None:
+        self._begun = 0
+        self._stored: list[tuple[Heard, int]] = []  # what was said after something that is not, and where it stands
+
+    def begin(self, item_id: str | None, answers: int) -> Heard:
+        """Return another utterance, which begins now."""
+        self._begun += 1
+        return Heard(item_id, self._begun, answers)
+
+    def follower(self, heard: Heard, answer_seq: int | None) -> int | None:
+        """
+        Where what followed *heard* stands in the log, if it does: another utterance, or the answer.
+
+        *answer_seq* is where the first answer stands that began after it, if that is stored.
+        """
+        later = [each for each in self._stored if each[0].number > heard.number]
+        following, seq = min(later, key=_number, default=(None, answer_seq))
+        if following is None or (answer_seq is not None and following.answers > heard.answers):
+            return answer_seq
+        return seq
+
+    def note_stored(self, heard: Heard, seq: int, unstored: Iterable[Heard]) -> None:
+        """Note where *heard* stands now, and which utterances are not stored yet."""
+        oldest = min((each.number for each in unstored), default=self._begun)
+        self._stored = [each for each in (*self._stored, (heard, seq)) if each[0].number > oldest]
+
+
+def _number(stored: tuple[Heard, int]) -> int:
+    return stored[0].number
+
+
 class Answer:
     """
     An answer of the model, as far as it has come.
@@ -58,7 +99,10 @@ class Answer:
         event_id: The id of the event that it will be.
     """
 
-    __slots__ = ("audio_ms", "began_at", "event_id", "item_id", "live", "shown_ms", "spoken", "unread_chars", "written")
+    __slots__ = (
+        "audio_ms", "began_at", "event_id", "item_id", "live", "media", "shown_ms", "spoken", "thinks", "unread_chars",
+        "written",
+    )  # fmt: skip
 
     def __init__(self, item_id: str, event_id: str) -> None:
         self.item_id = item_id
@@ -69,6 +113,10 @@ class Answer:
         """Pieces of what is said in its sound, with how much sound had come by then."""
         self.written: list[str] = []
         """Pieces of its text."""
+        self.media: list[str] = []
+        """The types of what else it has, such as pictures."""
+        self.thinks = False
+        """Whether thoughts of it were shown."""
         self.began_at = 0.0
         """When its sound began, by trio's clock."""
         self.audio_ms = 0.0
@@ -90,7 +138,27 @@ class Answer:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it to store."""
-        return not (self.text or self.audio_ms)
+        return not (self.text or self.audio_ms or self.media or self.thinks)
+
+    def add(self, content: Content | None, spoken: Transcription | None, rate: int, now: float) -> float:
+        """Take a piece of it; return how much sound that has, of *rate* samples a second, in milliseconds."""
+        length = 0.0
+        for part in () if content is None else content.parts:
+            if part.thought:
+                self.thinks = True
+            elif part.text is not None:
+                self.written.append(part.text)
+            elif is_sound(part):
+                assert part.inline_data is not None
+                length += audio_ms(part.inline_data, rate)
+            elif (media := part.inline_data or part.file_data) is not None:
+                self.media.append((media.mime_type or "").partition(";")[0])
+        if spoken is not None and spoken.text:
+            self.spoken.append((spoken.text, self.audio_ms))
+        if length and not self.audio_ms:
+            self.began_at = now
+        self.audio_ms += length
+        return length
 
     def parted(self, played_ms: float) -> tuple[str, str]:
         """

@@ -112,5 +112,9 @@ class RequestChecker:
 
 
 def _first_problem(progress: _Progress, contents: Sequence[Content]) -> str | None:
-    problems = (progress.check(contents[index]) for index in range(progress.length, len(contents)))
-    return next((problem for problem in problems if problem is not None), None)
+    for index in range(progress.length, len(contents)):
+        problem = progress.check(contents[index])
+        if problem is not None:
+            progress.length = index  # so it is refused again
+            return problem
+    return None

@@ -190,7 +190,7 @@ class LiveRun(Run):
         End the conversation: nothing more is sent; the present answer and its calls come to their end.
 
         It does not wait for that; the loop over the run comes to its end then. What was written before is answered, and
-        what was spoken, if the server has noticed it by then.
+        what was spoken, if the server has noticed it by then, or does within two seconds after `send_audio_stream_end`.
 
         Args:
             finish_turn_s: How long the answer may take, in seconds; then it is cut off. None: as long as it does.

@@ -93,7 +93,11 @@ async def pose(
     if context._call_id is not None:
         suspended = (*suspended, context._call_id)
     asked = asking_event(context.invocation_id, context._path, questions, suspended, replay)
-    await context._invocation.emitter.emit(context, asked, closing=closing)
+    try:
+        await context._invocation.emitter.emit(context, asked, closing=closing)
+    except BaseException:  # who tries again asks the same
+        context._invocation.ids.release(question.id.removeprefix("q-") for question in questions)
+        raise
 
 
 def has_asked(context: ToolContext) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,33 +37,38 @@ async def run_step(
     context: ContextBase, name: str, work: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]
 ) -> Any:
     """See `InvocationContext.step`."""
-    invocation, outer = context._invocation, STEP_ID.get()
-    ids, emitter = invocation.ids, invocation.emitter
+    ids, emitter, outer = context._invocation.ids, context._invocation.emitter, STEP_ID.get()
     path = f"{context._path}!{name}" if outer is None else f"{outer}!{name}"
     arguments = dumps(freeze([list(args), dict(named)], f"arguments of step {name!r}"))
-    event_id = key = context._claim(f"{path} {arguments}")
-    while event_id in ids.failed_steps:
-        event_id = context._claim(f"{path} {arguments}")
-    recorded = emitter.find(context, event_id)
-    if recorded is not None:
-        return outcome_of(await emitter.repeat(context, recorded, {}), name)
-    _check_not_recorded_otherwise(context, name, path, arguments)
-    await emitter.leave_replay(context, f"step {name!r} of {context._path}")
-    await invocation.env.point(f"step {path}")
-    step = RecordedStep(name=name, path=path)
+    claimed = [context._claim(f"{path} {arguments}")]
+    while claimed[-1] in ids.failed_steps:
+        claimed.append(context._claim(f"{path} {arguments}"))
+    try:
+        if (recorded := emitter.find(context, claimed[-1])) is not None:
+            return outcome_of(await emitter.repeat(context, recorded, {}), name)
+        _check_not_recorded_otherwise(context, name, path, arguments)
+        return await _take(context, claimed, RecordedStep(name=name, path=path), partial(work, *args, **named))
+    except BaseException as error:
+        if not isinstance(error, Exception) or any(isinstance(leaf, FatalError) for leaf in leaves(error)):
+            ids.release(claimed)  # who tries again takes the same step, or finds it
+        raise
+
+
+async def _take(context: ContextBase, claimed: list[str], step: RecordedStep, work: partial[Any]) -> Any:
+    invocation, emitter, event_id = context._invocation, context._invocation.emitter, claimed[-1]
+    await emitter.leave_replay(context, f"step {step.name!r} of {context._path}")
+    await invocation.env.point(f"step {step.path}")
     late: list[LateOutcome] = []
-    token = STEP_ID.set(key)  # whatever is sent with it, or recorded inside, is known by it in every attempt
+    token = STEP_ID.set(claimed[0])  # whatever is sent with it, or recorded inside, is known by it in every attempt
     failure: Exception | None = None
     try:
-        result = await _result_of(context, partial(work, *args, **named), late.append)
+        result = await _result_of(context, work, late.append)
         event = event_of(event_id, result, step)
     except Exception as error:
         if any(isinstance(leaf, FatalError) for leaf in leaves(error)):  # also in a group, of a nursery in the step
-            ids.release([event_id])
             raise
         event, failure = event_of_failure(event_id, error, step, invocation.secrets.text_of(error)), error
     except BaseException:
-        ids.release([event_id])  # who tries again takes the same step
         if late and late[0].finished and late[0].error is None:
             await _record_late(context, lambda: event_of(event_id, late[0].value, step))
         raise
@@ -73,7 +79,6 @@ async def run_step(
     except BaseException as error:
         if is_only_cancelled(error):  # also in a group, of a hook that has a nursery
             await _record_late(context, lambda: event)
-            ids.release([event_id])  # who tries again finds it
         raise
     if failure is not None:
         raise failure
@@ -96,18 +101,15 @@ def _check_not_recorded_otherwise(context: ContextBase, name: str, path: str, ar
 async def _result_of(context: ContextBase, work: partial[Any], on_cancel: Callable[[LateOutcome], None]) -> Any:
     if inspect.iscoroutinefunction(inspect.unwrap(work.func)):
         return await work()
-    invocation = context._invocation
-    result = await invocation.in_thread(work, on_cancel)
+    result = await context._invocation.in_thread(work, on_cancel)
     return await result if inspect.isawaitable(result) else result
 
 
 async def _record_late(context: ContextBase, made: Callable[[], Event]) -> None:
     """Store what came too late for the task that asked for it: it was done all the same."""
-    with trio.CancelScope(shield=True):
-        try:
-            await context._invocation.emitter.emit(context, made(), closing=True)
-        except MinirunError:  # the store fails, or its result is no JSON: it is done again, with the same key
-            return
+    # Where the store fails, or its result is no JSON, it is done again, with the same key.
+    with trio.CancelScope(shield=True), suppress(MinirunError):
+        await context._invocation.emitter.emit(context, made(), closing=True)
 
 
 async def sleep_until(context: ContextBase, when: float) -> None:

@@ -26,6 +26,9 @@ The map:
     _simulate  one simulation and its outcome
     _report    a failure in words
     _strategy  worlds(), for hypothesis: imported when it is asked for
+    _behaviour what a world has met together: what makes an input worth to be kept
+    _mutate    choices that are almost those of another simulation
+    _corpus    inputs that guide a search, and their files
     _explore   many seeds: what fails is made small, what is not the same twice is found
     _kept      failures in files, to be tried again
     _pytest    the marker `simulation`
@@ -46,6 +49,8 @@ from ._choices import DrawnChoices as DrawnChoices
 from ._choices import RecordedChoices as RecordedChoices
 from ._choices import SeededChoices as SeededChoices
 from ._choices import depth_first as depth_first
+from ._corpus import Corpus as Corpus
+from ._corpus import CorpusError as CorpusError
 from ._disk import CUTS as CUTS
 from ._disk import Change as Change
 from ._disk import Cut as Cut
@@ -60,7 +65,9 @@ from ._disk import Truncate as Truncate
 from ._disk import Write as Write
 from ._disk import write_image as write_image
 from ._explore import CoverageError as CoverageError
+from ._explore import Explored as Explored
 from ._explore import NondeterminismError as NondeterminismError
+from ._explore import explore as explore
 from ._explore import shrink as shrink
 from ._guard import LeakError as LeakError
 from ._hangs import DeadlockError as DeadlockError
@@ -88,6 +95,8 @@ __all__ = [
     "CheckError",
     "Choice",
     "Choices",
+    "Corpus",
+    "CorpusError",
     "CoverageError",
     "Cut",
     "DeadlockError",
@@ -96,6 +105,7 @@ __all__ = [
     "DiskEnv",
     "DrawnChoices",
     "Entry",
+    "Explored",
     "Fault",
     "Image",
     "LeakError",
@@ -119,6 +129,7 @@ __all__ = [
     "World",
     "Write",
     "depth_first",
+    "explore",
     "shrink",
     "simulate",
     "why_unavailable",

@@ -40,6 +40,7 @@ class Choices(ABC):
         """What was chosen so far, where there was more than one option."""
         self.seed: int | str | None = None
         """What they follow from, if it is a seed."""
+        self._asked: dict[int, str] = {}  # the labels of those that were explained
 
     def choose(
         self,
@@ -68,7 +69,12 @@ class Choices(ABC):
 
     def explain(self, place: int, label: str) -> None:
         """Say in other words what the choice at *place* was about: by now it is known what it has led to."""
+        self._asked[place] = self.trace[place].label
         self.trace[place] = attrs.evolve(self.trace[place], label=label, came_true=len(self.trace))
+
+    def asked(self, place: int) -> str:
+        """The label of the choice at *place* when it was made."""
+        return self._asked.get(place, self.trace[place].label)
 
     @property
     def picks(self) -> list[int]:

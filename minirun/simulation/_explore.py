@@ -7,7 +7,8 @@ The rules of this file:
   is not could never be replayed, so that is a failure of its own. The second run of a 20th is strict: it sees more of
   what leaks.
 * A failure is shrunk, and what is left must fail again in the same way before it is told.
-* The order of seeds says nothing, so that several processes may share them.
+* The order of seeds says nothing, so that several processes may share them. With a corpus it does: then each process
+  has a search of its own, over its share of the seeds and of the corpus.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
 from ..errors import ConfigurationError, MinirunError
 from ._choices import Choice, Choices, RecordedChoices, SeededChoices
+from ._corpus import Corpus, stripped
 from ._faults import COULD_STRIKE, HAS_STRUCK, checked_faults
 from ._guard import LeakError
 from ._schedule import STEPS_MAX, LivelockError
@@ -43,7 +47,6 @@ __all__ = [
     "replay",
     "settings",
     "shrink",
-    "stripped",
 ]
 
 T = TypeVar("T")
@@ -71,13 +74,16 @@ class CoverageError(MinirunError, AssertionError):
 class Explored:
     """What came of one seed."""
 
-    seed: int
+    seed: int | None
+    """None if the choices follow from a corpus, too."""
     outcome: Outcome
     """Where it has failed and was worth it, the shrunk one."""
     coverage: Counter[str]
     """Of the seed itself, before shrinking."""
     found_choices: int
     """How many choices the seed itself has made."""
+    origin: str
+    """What it was, for people: `seed 17`, `seed 17, a mutation,`, `input 3 of the corpus`."""
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -97,11 +103,15 @@ class Settings:
     seeds: int
     reach: tuple[str, ...]
     options: Mapping[str, Any]
+    corpus: Path | None = None
+    """The folder with what begins the search, and guides it."""
     named_faults: tuple[str, ...] = ()
     """The faults that were asked for by their names: `"all"` names none."""
 
 
-def settings(seeds: int = 100, *, reach: Iterable[str] | str = (), **options: Any) -> Settings:
+def settings(
+    seeds: int = 100, *, reach: Iterable[str] | str = (), corpus: str | Path | None = None, **options: Any
+) -> Settings:
     """
     Look at the arguments of the marker before anything runs.
 
@@ -113,8 +123,12 @@ def settings(seeds: int = 100, *, reach: Iterable[str] | str = (), **options: An
     if not all(isinstance(name, str) for name in names):
         msg = f"expected reach to be names of coverage counters, found {reach!r}"
         raise ConfigurationError(msg)
+    if corpus is not None and (not isinstance(corpus, (str, Path)) or not str(corpus)):
+        msg = f"expected corpus to be the path of a folder, found {corpus!r}"
+        raise ConfigurationError(msg)
     checked = checked_options(options)
-    return Settings(seeds, names, checked, () if options.get("faults") == "all" else tuple(checked["faults"]))
+    named = () if options.get("faults") == "all" else tuple(checked["faults"])
+    return Settings(seeds, names, checked, None if corpus is None else Path(corpus), named)
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,7 +140,8 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     unknown = sorted(options.keys() - _DEFAULTS.keys())
     if unknown:
-        msg = f"expected options out of {', '.join(['seeds', 'reach', *_DEFAULTS])}; found {', '.join(unknown)}"
+        known = ", ".join(["seeds", "reach", "corpus", *_DEFAULTS])
+        msg = f"expected options out of {known}; found {', '.join(unknown)}"
         raise ConfigurationError(msg)
     checked = {**_DEFAULTS, **options}
     try:
@@ -153,27 +168,49 @@ def explore(
     options: Mapping[str, Any],
     *,
     shrinks: Callable[[BaseException], bool] = lambda failure: True,
+    corpus: Corpus | None = None,
 ) -> Iterator[Explored]:
     """
     Simulate *seeds* one after another, each when it is asked for. *options* are those of `simulate`.
 
-    *shrinks* says which failures are worth it. After one it can be asked to go on. A `BaseException` that is no failure
-    (Ctrl-C, skipping) is raised.
+    *shrinks* says which failures are worth it. After one it can be asked to go on. With a *corpus* its inputs are
+    first, and then many seeds are mutations of what has met something new; it learns of all that does not fail. A
+    `BaseException` that is no failure (Ctrl-C, skipping) is raised.
     """
-    for seed in seeds:
-        often = seed % TWICE_EVERY_SEEDS == 0
+    for seed, origin, make, began_with in _tries(seeds, corpus):
+        often = seed is not None and seed % TWICE_EVERY_SEEDS == 0
         run = _runner(scenario, {**options, "deep": often})
-        outcome = run(SeededChoices(seed))
+        choices = make()
+        outcome = run(choices)
         if (often or outcome.failure is not None) and not _is_overdue(outcome):
             strict = _runner(scenario, {**options, "deep": often, "strict": often})
-            outcome, first = _agreed(outcome, strict(SeededChoices(seed))), outcome
+            outcome, first = _agreed(outcome, strict(make())), outcome
             if first.failure is None and isinstance(outcome.failure, LeakError):
                 run = strict  # only this one sees it
         small = outcome
         if outcome.failure is not None and not _is_overdue(outcome) and shrinks(outcome.failure):
             small = _small(run, outcome)
             _look_deeper(small, scenario, options)
-        yield Explored(seed, small, outcome.coverage, len(outcome.picks))
+        if corpus is not None and outcome.failure is None:
+            corpus.learn(choices, outcome.behaviour, began_with)
+        yield Explored(seed, small, outcome.coverage, len(outcome.picks), origin)
+
+
+Try: TypeAlias = "tuple[int | None, str, Callable[[], Choices], tuple[int, ...] | None]"
+"""The seed, if its choices follow from it alone; what it is, for people; what makes its choices; which input it is."""
+
+
+def _tries(seeds: Iterable[int], corpus: Corpus | None) -> Iterator[Try]:
+    """What is to be simulated: what comes of the ones before decides on those that are mutations."""
+    for number, picks in enumerate([] if corpus is None else corpus.inputs):
+        yield None, f"input {number + 1} of the corpus", partial(RecordedChoices, picks), picks
+    for seed in seeds:
+        # those that are run twice are run by another process, too, that knows nothing but the seed
+        make = None if corpus is None or seed % TWICE_EVERY_SEEDS == 0 else corpus.choices(seed)
+        if make is None:
+            yield seed, f"seed {seed}", partial(SeededChoices, seed), None
+        else:
+            yield None, f"seed {seed}, a mutation,", make, None
 
 
 def replay(scenario: Scenario, picks: Sequence[int], options: Mapping[str, Any]) -> Outcome:
@@ -389,14 +426,6 @@ def shrink_with(
     picks = _without_stretches(_shortened(stripped(outcome.picks), fails), fails)
     _with_smaller_ones(picks, fails)
     return best
-
-
-def stripped(picks: Sequence[int]) -> list[int]:
-    """Without the zeros at the end, which a replay has anyway."""
-    kept = list(picks)
-    while kept and kept[-1] == 0:
-        kept.pop()
-    return kept
 
 
 def _shortened(picks: list[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:

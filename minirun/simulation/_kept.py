@@ -7,10 +7,8 @@ program is never a reason to fail: a run that meets one says so, and goes on wit
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -19,15 +17,14 @@ from typing import Any
 import attrs
 
 from ..errors import ConfigurationError, MinirunError
-from ._explore import checked_options, stripped
+from ._corpus import file_name, stripped
+from ._explore import checked_options
 from ._simulate import Outcome
 
 __all__ = ["FOLDER", "Kept", "KeptFileError", "file_of", "keep", "kept_of", "read_kept"]
 
 FOLDER = Path(".minirun/failures")
 FORMAT = 1
-# File names may be 255 bytes long almost everywhere; the rest of a test's name is in the digest.
-NAME_CHARS_MAX = 100
 
 
 class KeptFileError(MinirunError, ValueError):
@@ -41,6 +38,7 @@ class Kept:
     test: str
     """As pytest names it: the file below the root, and the function."""
     seed: int | None
+    """None: it was found with a corpus, and no seed alone leads there."""
     options: Mapping[str, Any]
     """What `simulate` was called with, in the form of `checked_options`."""
     failure: str
@@ -50,12 +48,15 @@ class Kept:
     minirun: str
     """The version of the minirun that has found it."""
 
+    @property
+    def headline(self) -> str:
+        """What it is, for people."""
+        return f"the kept failure (found with {'a corpus' if self.seed is None else f'seed {self.seed}'})"
+
 
 def file_of(root: Path, test: str) -> Path:
-    """Where the failure of *test* is kept; other tests have other files, however their names look."""
-    digest = hashlib.sha256(test.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", test).strip("-.")[-NAME_CHARS_MAX:]
-    return root / FOLDER / f"{readable}-{digest}.json"
+    """Where the failure of *test* is kept."""
+    return root / FOLDER / file_name(test)
 
 
 def kept_of(test: str, seed: int | None, options: Mapping[str, Any], outcome: Outcome) -> Kept:

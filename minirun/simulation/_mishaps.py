@@ -122,6 +122,7 @@ class Mishaps:
     def passed(self, label: str) -> Awaitable[None] | None:
         """A task has passed a point of the runtime's: tell the checkers, and let what it stands for go wrong."""
         task = self._schedule.name_of(trio.lowlevel.current_task())
+        self._world.met(label, task)
         self._world._checkers.point(label, _invocation_in(task))
         if label == COMMIT:
             return self._slow_disk() if self.strikes("slow disk", "a commit is slow") else None

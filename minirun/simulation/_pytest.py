@@ -19,6 +19,7 @@ import pytest
 
 from .._json import brief
 from ..errors import ConfigurationError
+from ._corpus import Corpus
 from ._explore import Settings, check_faults, check_reached, explore, replay, settings
 from ._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
 from ._report import counted, headline, report, story, tidied
@@ -112,6 +113,7 @@ def run_test(test: Callable[..., Any], fixtures: dict[str, Any]) -> None:
 
     Raises:
         ConfigurationError: `world` is not the fixture of this module.
+        CorpusError: The file of its corpus is damaged.
         CoverageError: No seed has reached what the marker says, or a fault that it names had nothing to strike.
         The failure of the first world that fails, shrunk, with a note that tells it.
     """
@@ -149,18 +151,23 @@ class _Test:
         if kept is not None:
             tried = replay(self._scenario, kept.choices, options)
             if tried.failure is not None:
-                self._fail(tried, f"the kept failure (found with seed {kept.seed})", kept.seed)
+                self._fail(tried, kept.headline, kept.seed)
             self.file.unlink(missing_ok=True)
         coverage: Counter[str] = Counter()
-        for explored in explore(self._scenario, range(self.settings.seeds), options):
+        for explored in explore(self._scenario, range(self.settings.seeds), options, corpus=self._corpus()):
             coverage += explored.coverage
             if explored.outcome.failure is not None:
-                self._fail(explored.outcome, f"seed {explored.seed}", explored.seed, explored.found_choices)
+                self._fail(explored.outcome, explored.origin, explored.seed, explored.found_choices)
         properties = self.node.user_properties  # travel with the report: into junit.xml, and to xdist's first process
         properties.append((REACHED, f"{self.settings.seeds} seeds: {counted(coverage)}"))
         check_reached(self.settings.reach, coverage, self.settings.seeds)
         for problem in check_faults(self.settings.named_faults, coverage, self.settings.seeds):
             properties.append((IDLE, problem))
+
+    def _corpus(self) -> Corpus | None:
+        """What begins the search. Tests only read it: one that changed it would be another test the next time."""
+        folder = self.settings.corpus
+        return None if folder is None else Corpus(self.node.config.rootpath / folder, self.node.nodeid)
 
     def _kept(self) -> Kept | None:
         """The failure that is kept for this test, if it is one, and of the same options."""

@@ -15,6 +15,7 @@ import trio
 from .._json import brief
 from ..errors import ConfigurationError
 from ..runtime._failure import first_failure
+from ._behaviour import Note, features_of
 from ._choices import Choice, Choices
 from ._faults import checked_faults
 from ._guard import Guard
@@ -43,11 +44,17 @@ class Outcome:
     steps: int
     seed: int | str | None = None
     """What the choices followed from, if it was a seed."""
+    _notes: Sequence[Note] = attrs.field(default=(), alias="notes", eq=False, repr=False)
 
     @property
     def picks(self) -> list[int]:
         """The choices as bare numbers: what `RecordedChoices` replays."""
         return [choice.picked for choice in self.trace]
+
+    @property
+    def behaviour(self) -> dict[int, int]:
+        """What the world has met together, as numbers; and after how many choices each was first met."""
+        return features_of(self._notes, self.coverage)
 
     @property
     def digest(self) -> str:
@@ -128,7 +135,7 @@ def _simulate(scenario: Scenario, choices: Choices, world: World, guard: Guard) 
     world.coverage.update(world._mishaps.told())
     failure = watchdog.failure or guard.leak or world.problem or hangs.explained(failure)
     found = (tuple(world.log), tuple(choices.trace), world.coverage, world.schedule.steps)
-    return Outcome(failure, *found, seed=choices.seed)
+    return Outcome(failure, *found, seed=choices.seed, notes=world.notes)
 
 
 def is_pytest_failure(failure: BaseException) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import trio
+
 from ..events import Event
 from ..sessions import InvocationStatus, SessionKey, SessionWriter
 from ._artifacts import ArtifactLedger
@@ -49,6 +51,7 @@ class Witness:
             by = None if writer is None else writer.invocation_id
             self._checkers.storing(key, event, by=by, begins=begins)
             self._ledger.add(key, event, tracked=writer is not None)
+            self._world.met(event, self._world.schedule.name_of(trio.lowlevel.current_task()))
         for process in self._processes.living():
             process.acknowledged += self._processes.is_of(process)
         if writer is None:
@@ -102,6 +105,7 @@ class Witness:
             return
         if self._ledger.run_by.get(invocation_id, (0, None))[1] is writer:
             self._checkers.ended(writer.live.key, invocation_id, status)
+            self._world.met(f"ends as {status}", self._world.schedule.name_of(trio.lowlevel.current_task()))
             self._ledger.ended[invocation_id] = status
 
     def find(self) -> None:

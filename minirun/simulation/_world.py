@@ -33,6 +33,7 @@ from ..runners import Runner
 from ..runtime import RunConfig
 from ..sessions import Invocation, InvocationStatus
 from ..types import Content
+from ._behaviour import COUNTED, Note
 from ._checks import Checkers, Ledger
 from ._choices import Choices
 from ._env import Machine, SimulatedEnv
@@ -163,6 +164,8 @@ class World:
         """How often what a simulation is for has happened."""
         self.log: list[LogEntry] = []
         """What happened; the same choices give the same."""
+        self.notes: list[Note] = []
+        """What may tell this world from others: see `_behaviour`."""
         policy = sorted(POLICIES)[choices.choose(len(POLICIES), "policy")]
         together = TOGETHER_ONE_IN[choices.choose(len(TOGETHER_ONE_IN), "how often tasks go on together")]
         if why_not_seeded() is not None:
@@ -307,11 +310,18 @@ class World:
 
     def note(self, who: str, what: str, event: Event | None = None) -> None:
         """Write into the log that *who* (a process, a user, the disk) did or met *what*."""
-        self.log.append(LogEntry(round(trio.current_time(), 6), who, what, event))
+        entry = LogEntry(round(trio.current_time(), 6), who, what, event)
+        self.log.append(entry)
+        self.met(entry)
 
     def reached(self, what: str) -> None:
         """Count that something happened which simulations are for."""
         self.coverage[what] += 1
+        self.met(COUNTED + what)
+
+    def met(self, what: str | Event | LogEntry, task: str = "") -> None:
+        """Note for the coverage of behaviour what happens, and in which task if that matters."""
+        self.notes.append((what, task, len(self.choices.trace)))
 
     # --- the course of a world
 

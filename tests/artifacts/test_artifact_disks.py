@@ -238,9 +238,9 @@ async def seen_and_used(sessions: SqliteSessionService, path: Path) -> Seen:
 
 
 def some_cuts(number: int) -> list[Cut]:
-    if number % 12:
+    if number % 20:
         return []
-    return ["nothing"] if number // 12 % 3 else ["everything", CUTS[1 + number // 36 % (len(CUTS) - 1)]]
+    return ["nothing"] if number // 20 % 3 else ["everything", CUTS[1 + number // 60 % (len(CUTS) - 1)]]
 
 
 def many_cuts(_: int) -> list[Cut]:
@@ -308,7 +308,7 @@ FAULTS = [
 
 @needs_vfs
 @pytest.mark.parametrize(("code", "for_good"), FAULTS)
-@pytest.mark.parametrize("stride", [199, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [127, pytest.param(1, marks=pytest.mark.slow)])
 async def test_a_disk_that_fails_at_any_place_is_told_as_it_is(
     stride: int, code: int, for_good: bool, tmp_path: Path
 ) -> None:

@@ -277,7 +277,7 @@ async def test_what_a_living_worker_uses_is_not_collected(
     assert await other.artifacts.gc() == Collected(contents=1, size=LARGE)
     assert count(worker.url, "artifact_versions") == 1
     await worker.sessions.aclose()
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while count(worker.url, "artifact_versions"):  # the server sees the end of a connection late
             await other.artifacts.gc()
             await trio.sleep(0.05)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,8 @@ from minirun import InMemorySessionService, SqliteSessionService
 from minirun.artifacts import FileArtifactService, InMemoryArtifactService
 from minirun.errors import NotSupportedError
 from minirun.memory import InMemoryMemoryService
+
+from ..fork_server import run
 
 forks = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 
@@ -108,14 +109,7 @@ with AsyncioBridge(runner) as bridge:
 
 def seen(program: str, *args: object) -> list[str]:
     """What the processes of a program have said, in order."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", BEGIN + program, *map(str, args)],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run(["-W", "error", "-c", BEGIN + program, *map(str, args)], cwd=Path(__file__).parents[2])
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,7 +125,13 @@ def service_of(place: str) -> BaseSessionService:
 
 
 @pytest.fixture
-def worker(place: str, folder: Path) -> Iterator[Process]:
+def seconds() -> str:
+    """How long a run of the worker takes."""
+    return "1.5"
+
+
+@pytest.fixture
+def worker(place: str, folder: Path, seconds: str) -> Iterator[Process]:
     """A worker with an interrupted invocation to go on with, which has begun to work on it."""
 
     async def make() -> None:
@@ -135,7 +140,7 @@ def worker(place: str, folder: Path) -> Iterator[Process]:
 
     trio.run(make)
     program = ["-W", "error", "-m", "minirun", "work", "slow.py", "--db", place, "--drain", "20"]
-    environment = {"SECONDS": "1.5", "PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {"SECONDS": seconds, "PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])}
     process = start(program, cwd=folder, env=environment)
     assert process.stdout.readline() == "at work\n"
     yield process
@@ -161,10 +166,12 @@ def test_a_worker_drains_when_it_is_told_to_end(worker: Process, place: str) -> 
     assert found(place) == {"a": "completed"}
 
 
-def test_a_second_signal_leaves_at_once(worker: Process, place: str) -> None:
+@pytest.mark.parametrize("seconds", ["600"])
+def test_a_second_signal_leaves_at_once(worker: Process, place: str, seconds: str) -> None:
     """What runs is interrupted, for another worker."""
     worker.send_signal(signal.SIGTERM)
-    time.sleep(0.3)
+    while "stopping: " not in (line := worker.stderr.readline()):  # else the two may arrive as one
+        assert line, "it has ended at the first one"
     worker.send_signal(signal.SIGTERM)
     _, told = worker.communicate()
     assert (worker.returncode, "left what was running to other workers" in told) == (0, True), told

@@ -355,6 +355,29 @@ def test_short_secrets_are_left_where_they_are() -> None:
     assert repr(secrets) == object.__repr__(secrets)
 
 
+@pytest.mark.parametrize("secret", [PASSWORD, 'quote\'s and "quotes"', "tab\tand \\backslash", "\U0001f511 of a vault"])
+def test_a_secret_is_found_in_every_form_in_which_it_may_be_written(secret: str) -> None:
+    """As it is, in JSON with letters beyond ASCII and without, as Python shows text, ASCII and bytes; twice, too."""
+    secrets = Secrets()
+    secrets.know(AuthCredential("basic", username="ada", password=secret))
+    forms = [secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret), ascii(secret)]
+    for form in (*forms, repr(secret.encode())):
+        text = f"see {form}, {form}"
+        hidden = secrets.out_of_text(text)
+        assert hidden.count(HIDDEN) == 2
+        assert secret[-8:] not in hidden
+        with pytest.raises(SecretError):
+            secrets.check_value(text, "note")
+
+
+def test_the_longest_secret_is_taken_out_first() -> None:
+    """One that is a part of another leaves nothing of that."""
+    secrets = Secrets()
+    secrets.know(AuthCredential("custom", one="the-short-one", two="the-short-one-and-more", three="and-the-short-one"))
+    hidden = secrets.out_of_text("the-short-one-and-more and-the-short-one the-short-one")
+    assert hidden == f"{HIDDEN} {HIDDEN} {HIDDEN}"
+
+
 def test_what_only_looks_like_a_secret_is_left() -> None:
     """What stands in the JSON of an event by chance, across an escape, is not cut."""
     secrets = Secrets()

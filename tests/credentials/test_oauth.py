@@ -434,21 +434,21 @@ async def test_fifty_calls_at_once_renew_a_token_once() -> None:
         assert service._locks == {}
 
 
-async def test_fifty_calls_of_one_turn_renew_a_token_once() -> None:
-    """A model that makes fifty calls side by side, whose token the API refuses, has it renewed once."""
+async def test_many_calls_of_one_turn_renew_a_token_once() -> None:
+    """A model that makes twenty calls side by side, whose token the API refuses, has it renewed once."""
     async with desk() as at:
         await at.sign_in()
         at.server.end_tokens()
 
         def script(request: Any) -> Any:
             answered = request.contents[-1].parts[-1].function_response
-            return "Done." if answered is not None else [call("ask") for _ in range(50)]
+            return "Done." if answered is not None else [call("ask") for _ in range(20)]
 
         agent = LlmAgent(name="clerk", model=ScriptedLlm(script), tools=[at.ask])
         options: dict[str, Any] = {"session_service": at.sessions, "credential_service": at.credentials}
         at.runner = Runner(agent=agent, app_name="app", auto_create_session=True, **options)
-        run = await at.say(session="fifty")
-        assert (run.status, at.seen) == ("completed", ["200"] * 51)
+        run = await at.say(session="many")
+        assert (run.status, at.seen) == ("completed", ["200"] * 21)
         assert at.server.grants == ["authorization_code", "refresh_token"]
 
 

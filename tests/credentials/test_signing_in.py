@@ -23,16 +23,14 @@ pytest.importorskip("keyring", reason="the extra `minirun[keyring]` is not insta
 pytest.importorskip("httpx2", reason="the extra `minirun[models]` is not installed")
 
 from ..asgi import serving  # see above
-from ..forked import Forked, run
+from ..forked import WEB, Forked, run
 from ..oauth_server import OAuthServer
 
 PATIENCE_S = 60
-PROGRAMS = ("tests.signing_in", "minirun.cli")
-
 
 async def ran(*program: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """A process that has come to its end."""
-    return await trio.to_thread.run_sync(partial(run, *program, modules=PROGRAMS, **options), abandon_on_cancel=True)
+    return await trio.to_thread.run_sync(partial(run, *program, modules=WEB, **options), abandon_on_cancel=True)
 
 
 class Machine:
@@ -59,7 +57,7 @@ class Machine:
     async def kill_when_held(self, role: str, stdin: str = "") -> None:
         """Kill a process while the server has its request for a token, and has answered nothing."""
         self.server.hold, self.server.held = trio.Event(), trio.Event()
-        with Forked(*self.program(role, {}), modules=PROGRAMS, cwd=self.folder) as process:
+        with Forked(*self.program(role, {}), modules=WEB, cwd=self.folder) as process:
             process.stdin.write(stdin + "\n")
             process.stdin.close()
             with trio.fail_after(PATIENCE_S):

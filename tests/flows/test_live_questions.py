@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import trio
 
-from minirun import Event, InMemorySessionService, LlmAgent, Runner, SqliteSessionService, ToolContext
-from minirun.errors import InvalidMessageError, InvocationEndedError, NotResumableError
+from minirun import Event, InMemorySessionService, LlmAgent, RunConfig, Runner, SqliteSessionService, ToolContext
+from minirun.errors import IdleTimeoutError, InvalidMessageError, InvocationEndedError, NotResumableError
 from minirun.runners._live_run import LiveRun
 from minirun.sessions import BaseSessionService, InvocationStatus
 from minirun.testing import LiveSent, ScriptedLive, ScriptedLlm, call, drop
@@ -594,3 +594,22 @@ async def test_supervisors_leave_live_runs_alone(tmp_path: Path) -> None:
         async with runner.run_async(**PLACE, new_message="are you there?") as run:
             assert (await run.wait()).text == "Here I am."  # type: ignore[union-attr]
         assert any(line.startswith("guide: hang=") for line in log(await stored(runner)))
+
+
+async def test_nobody_is_idle_while_somebody_is_asked(autojump_clock: trio.abc.Clock) -> None:
+    """A question may be answered long after `idle_s`; the seconds without a word count from then on."""
+    till, model = Till(), ScriptedLive(talkative)
+    runner = live_runner(model, FunctionTool(till.pay, require_confirmation=True))
+    async with runner.run_live(**PLACE, run_config=RunConfig(idle_s=60)) as live, trio.open_nursery() as nursery:
+
+        async def read() -> None:
+            with pytest.raises(IdleTimeoutError):
+                await live.wait()
+
+        nursery.start_soon(read)
+        await live.send_text("call pay 7")
+        await trio.sleep(1000)
+        await live.send(live.pending[0].reply(True))
+        answered_at = trio.current_time()
+    assert till.paid == [7]
+    assert 60 <= trio.current_time() - answered_at < 130

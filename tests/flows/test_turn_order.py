@@ -223,6 +223,8 @@ def test_the_simulation_keeps_to_the_order_and_explores_the_rest() -> None:
     for seed in range(60):
         outcome = simulate(scenario, SeededChoices(seed), storage="memory")
         assert outcome.failure is None, f"seed {seed}: {outcome.failure!r}"
+        if seed > 10 and len({tuple(line for line in lines if line.endswith("-")) for lines in orders}) > 1:
+            break
     assert {tuple(line for line in lines if line.endswith("+")) for lines in orders} == {("a+", "b+", "c+")}
     assert len({tuple(line for line in lines if line.endswith("-")) for lines in orders}) > 1
 

@@ -21,9 +21,11 @@ from minirun.tools import FunctionTool, get_user_choice
 from minirun.tools.mcp import StdioServer
 from minirun.workflow import START, Workflow
 
-from ..cli.test_cli_mcp import ROOT, folder, program, worker
+from ..cli.test_cli_mcp import folder, worker
+from ..forked import relay
 from ..helpers import PLACE
 from ..notes import Notes
+from ..tools.test_mcp import SERVERS
 from ..tools.test_mcp_pauses import Life
 from .test_mcp_server import ADA, KEY
 
@@ -54,8 +56,9 @@ async def test_a_toolset_starts_the_command_and_is_asked(folder: Path) -> None:
     """
     `minirun mcp serve` over stdio: the question comes from one process of it, and the answer goes to another.
     """
-    command, *arguments = program("--db", "s.db", "--key-file", "key")
-    server = StdioServer(command, arguments, env={"PYTHONPATH": str(ROOT)}, cwd=folder)
+    arguments = ("mcp", "serve", "desk.py:app", "--db", "s.db", "--key-file", "key")
+    command, *rest = relay("minirun", *arguments, modules=SERVERS, cwd=folder)
+    server = StdioServer(command, rest)
     assert '"3 nights in Rome"' in await book(Life(BOOK, None), server)
     assert Notes(folder / "world.log").lines() == ["asked Rome", "booked Rome for 3"]
 

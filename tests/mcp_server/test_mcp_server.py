@@ -223,7 +223,7 @@ async def test_progress_is_told(way: str) -> None:
     async with connected(way, desk()) as client:
         result = await client.call_tool("desk", {"message": "a b c"}, progress_callback=report)
         assert said(result) == "you said a b c"
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await all_told.wait()
     assert sorted(told) == [(1.0, "a"), (2.0, "b"), (3.0, "c")]
 
@@ -571,7 +571,7 @@ async def asgi_status(app: Any, headers: dict[str, str], body: bytes | None = No
         "path": "/mcp", "raw_path": b"/mcp", "query_string": b"", "root_path": "",
         "headers": [*given, *more], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
     }  # fmt: skip
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         await app(scope, receive, send)
     status: int = sent[0]["status"]
     return status

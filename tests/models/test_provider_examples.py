@@ -4,30 +4,24 @@ The examples of real models, each run as a script against the fake server of its
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from functools import partial
 
 import pytest
 import trio
 
-from examples import custom_agent
-
+from ..forked import WEB, run
 from ..provider_servers.server import served
 from ..wire_models import APIS, TEXT, streamed, whole
-
-EXAMPLES = Path(custom_agent.__file__).parent
 
 
 async def output_of(name: str, *arguments: str) -> list[str]:
     """What a script prints; every warning is an error."""
-    program = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
-    env = {"PYTHONPATH": str(EXAMPLES.parent), "PYTHONIOENCODING": "utf-8"}
+    program = partial(run, f"examples.{name.removesuffix('.py')}", *arguments, modules=WEB, env={})
     with trio.fail_after(120):
-        done = await trio.run_process(program, capture_stdout=True, capture_stderr=True, env=env, check=False)
-    told = done.stderr.decode()
-    assert done.returncode == 0, told
-    assert "Warning" not in told  # it is told that one of the scripted calls has no tool
-    return done.stdout.decode().splitlines()
+        done = await trio.to_thread.run_sync(program, abandon_on_cancel=True)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr  # it is told that one of the scripted calls has no tool
+    return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize(

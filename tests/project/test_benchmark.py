@@ -10,7 +10,9 @@ import subprocess
 import sys
 import venv
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -18,9 +20,11 @@ import pytest
 import minirun
 from minirun.simulation import why_unavailable
 
+from ..benchmarks import contest, databases, details, run, seeds
 from ..benchmarks.chart import chart
 from ..benchmarks.contest import Figure, play
 from ..benchmarks.environments import folder_of
+from ..benchmarks.fsyncs import fsyncs
 from ..benchmarks.imports import import_once, imports
 from ..benchmarks.measuring import Ratio, Row
 from ..benchmarks.report import IN_README, readme_table
@@ -29,7 +33,12 @@ from ..benchmarks.scale import QUICK
 from ..benchmarks.scenarios import SCENARIOS as PLAYED
 from ..benchmarks.sides import CHANNELS, MINIRUN, OURS, POWER, Peer, Side, SideFailedError
 from ..benchmarks.targets import TARGETS, verdicts
+from ..fork_server import MINIRUN as IMPORTED
+from ..fork_server import Process
+from ..fork_server import run as run_forked
+from ..fork_server import start as start_forked
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
 RATIO = r" +\d+\.\d\d \[\d+\.\d\d–\d+\.\d\d\]"
 NUMBER = r" +[\d ]*\d(?:\.\d+)? (?:µs|ms|  )"
@@ -91,20 +100,88 @@ def lines_of(*options: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+class Forked:
+    """What the benchmark takes from `subprocess`, for processes that have imported minirun already."""
+
+    PIPE = subprocess.PIPE
+
+    @staticmethod
+    def Popen(program: list[str], **options: Any) -> Process:
+        """Start one."""
+        assert program[0] == sys.executable
+        return start_forked(program[1:], cwd=options.get("cwd", ROOT), modules=IMPORTED)
+
+    @staticmethod
+    def run(program: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run one."""
+        assert program[0] == sys.executable
+        done = run_forked(program[1:], cwd=options["cwd"], modules=IMPORTED)
+        assert done.returncode == 0, done.stderr
+        return done
+
+
+@pytest.fixture
+def forked_lines(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """Runs the script in this process and its programs in forked ones, and returns what it prints."""
+    for module in (contest, databases, details, seeds):
+        monkeypatch.setattr(module, "subprocess", Forked)
+
+    def lines(*options: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *options])
+        capfd.readouterr()
+        run.main()
+        return capfd.readouterr().out.splitlines()
+
+    return lines
+
+
+def test_the_script_runs_as_a_program() -> None:
+    """Started by its path, it finds what it measures, and measures it in processes that import it."""
+    versions, *rows = lines_of("--quick", "--only", "text-memory")
+    assert versions.startswith("Python ")
+    assert [row for row in rows if not (FIGURE.fullmatch(row) or TARGET.fullmatch(row))] == []
+
+
+def test_figures_stand_beside_their_floors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_lines: Callable[..., list[str]]
+) -> None:
+    """All parts but those that only fresh processes can have (imports, and fsyncs, which are traced)."""
+    measured = [name for name in run.NAMES if name not in ("import", "models-import", "fsyncs", "seeds")]
+    monkeypatch.setattr(run, "NAMES", measured)
+    monkeypatch.setattr(databases, "CROWDS", [(1, 2, 2.0), (2, 2, 2.0)])  # processes, writers of each
+    check_lines(
+        forked_lines("--quick", "--results", str(tmp_path)),
+        [each for each in (*SCENARIOS, *PARTS) if not each.startswith(("import", "models-import", "fsyncs", "seeds"))],
+    )
+    assert_complete(tmp_path)
+
+
+def test_fsyncs_are_counted() -> None:
+    """Those of a turn, by a trace of a process that takes more and one that takes fewer; or why there are none."""
+    [figure] = fsyncs([side for side in OURS if side.kind == "file"][:1], ["text"])
+    assert len(figure.rounds) == 1 or "strace" in figure.note
+
+
+@pytest.mark.slow
 def test_every_figure_stands_beside_its_floor(tmp_path: Path) -> None:
     """A run prints the versions, then figures of minirun beside their floors, then targets; and leaves its results."""
-    versions, *rows = lines_of("--quick", "--results", str(tmp_path))
+    check_lines(lines_of("--quick", "--results", str(tmp_path)), [*SCENARIOS, *PARTS])
+    assert_complete(tmp_path)
+    command = f"Written by `python tests/benchmarks/run.py --quick --results {shlex.quote(str(tmp_path))}`."
+    assert command in (tmp_path / "results.md").read_text(encoding="utf-8")
+
+
+def check_lines(lines: list[str], scenarios: list[str]) -> None:
+    """Each line has its form, and each scenario a line."""
+    versions, *rows = lines
     assert re.match(r"Python .+, trio .+, SQLite .+, cores .+, files on .+", versions)
     assert [row for row in rows if not (FIGURE.fullmatch(row) or PART.fullmatch(row) or TARGET.fullmatch(row))] == []
-    for scenario in (*SCENARIOS, *PARTS):
+    for scenario in scenarios:
         assert any(row.startswith(scenario) for row in rows), f"nothing is printed for {scenario}"
     mine = [row for row in rows if re.match(r".+ {2,}minirun", row)]
     assert [row for row in mine if "| floor " not in row] == []
     assert [row for row in rows if "sessions failed" in row] == []
     assert sum(row.startswith("target: ") for row in rows) == len(TARGETS)
-    assert_complete(tmp_path)
-    command = f"Written by `python tests/benchmarks/run.py --quick --results {shlex.quote(str(tmp_path))}`."
-    assert command in (tmp_path / "results.md").read_text(encoding="utf-8")
 
 
 def assert_complete(results: Path) -> None:
@@ -119,9 +196,9 @@ def assert_complete(results: Path) -> None:
     assert len(svg.findall("{http://www.w3.org/2000/svg}polyline")) == 4  # minirun and the floor, twice
 
 
-def test_a_world_is_measured_in_seeds_per_second() -> None:
+def test_a_world_is_measured_in_seeds_per_second(forked_lines: Callable[..., list[str]]) -> None:
     """The reference world stands beside its floor, in each store, with faults and without; two processes beside one."""
-    rows = [row for row in lines_of("--quick", "--only", "seeds") if row.startswith("seeds: ")]
+    rows = [row for row in forked_lines("--quick", "--only", "seeds") if row.startswith("seeds: ")]
     stores = 1 if why_unavailable() else 2
     targets = Counter(row.rpartition("target ")[2] for row in rows if "target" in row)
     assert targets == Counter({">= 0.6": 1, ">= 0.5": stores - 1, ">= 0.35": stores, ">= 1.9": stores})

@@ -31,6 +31,9 @@ from minirun.models import BaseLlm, LlmRequest, LlmResponse
 from minirun.sessions import InvocationStatus
 from minirun.testing import ScriptedLlm
 
+from .. import fork_server
+from ..fork_server import Process
+
 EXAMPLES = Path(custom_agent.__file__).parent
 # A script takes a second at most; one that has not ended after this long hangs.
 SCRIPT_S_MAX = 60
@@ -39,10 +42,9 @@ LONG = ("librarian.py", "live_echo.py", "live_phone.py", "load_test.py", "map_re
 LINES_MAX = 60
 
 
-def start(name: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(name: str, folder: Path, *arguments: str) -> Process:
     """Start an example as a script in *folder*, with every warning an error."""
-    program = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
-    return subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return fork_server.start(["-W", "error", str(EXAMPLES / name), *arguments], cwd=folder)
 
 
 def output_of(name: str, folder: Path, *arguments: str) -> list[str]:
@@ -220,9 +222,8 @@ app = order_agent.app
 
 def minirun(folder: Path, *arguments: str, status: int = 0) -> str:
     """Run the command line in *folder*; return what it prints."""
-    program = [sys.executable, "-W", "error", "-m", "minirun", *arguments, "--db", "orders.db"]
-    own = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
-    done = subprocess.run(program, cwd=folder, env=own, capture_output=True, text=True, timeout=SCRIPT_S_MAX)
+    program = ["-W", "error", "-m", "minirun", *arguments, "--db", "orders.db"]
+    done = fork_server.run(program, cwd=folder, env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)})
     assert done.returncode == status, done.stderr
     return done.stdout + done.stderr
 
@@ -467,7 +468,7 @@ def free_port() -> int:
     return port
 
 
-async def connect(process: subprocess.Popen[str], port: int) -> trio.SocketStream:
+async def connect(process: Process, port: int) -> trio.SocketStream:
     """Connect to a server process that is starting."""
     while True:
         assert process.poll() is None, process.communicate()

@@ -22,8 +22,6 @@ import inspect
 import itertools
 import re
 import shlex
-import subprocess
-import sys
 from ast import literal_eval
 from collections.abc import Iterator
 from importlib import import_module
@@ -40,6 +38,7 @@ from minirun import App, GetSessionConfig, InMemoryRunner, RunConfig, Runner, St
 from minirun.cli._commands import cli
 from minirun.tools import RetryConfig
 
+from .. import fork_server
 from ..postgres import new_database
 from ..provider_servers.local import local_server
 from .test_public_lists import LISTS
@@ -159,8 +158,7 @@ def run(block: Block, names: dict[str, Any]) -> None:
 def run_console(block: Block, folder: Path) -> None:
     """Run the commands of a console block in *folder*; each prints exactly what stands below it."""
     for command, shown in re.findall(r"^\$ python (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
-        program = [sys.executable, *shlex.split(command)]
-        done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        done = fork_server.run(shlex.split(command), cwd=folder)
         assert done.stdout + done.stderr == shown, f"{block.file.name}:{block.line}: python {command}"
 
 

@@ -54,6 +54,12 @@ def sources() -> dict[str, str]:
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """The tree of a module; nobody changes it."""
+    return ast.parse(source)
+
+
 def test_the_folders_of_tests_mirror_the_package() -> None:
     """
     Tests stand in a folder with the name of the package's folder that they are about; those about all of it in
@@ -74,7 +80,7 @@ def test_no_file_and_no_class_is_too_large_to_read() -> None:
     for path, source in sources().items():
         lines = len(source.splitlines())
         found += [f"{path}: {lines} lines"] if lines > FILE_LINES_MAX else []
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(parsed(source)):
             if isinstance(node, ast.ClassDef):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 found += [f"{path}: {lines} lines in {node.name}"] if lines > CLASS_LINES_MAX else []
@@ -98,7 +104,7 @@ def circle_in(files: Mapping[str, str]) -> list[str]:
     graph = {
         module_of(path): {
             each.target
-            for each in imports_of(path, ast.parse(source), modules)
+            for each in imports_of(path, parsed(source), modules)
             if each.inside and not each.typing_only and "__getattr__" not in each.scopes
         }
         for path, source in files.items()
@@ -194,7 +200,7 @@ def names_of_own_things(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
 
 def hidden_types(files: Mapping[str, str]) -> list[str]:
     """Return the annotations that say `Any` where the package has a type of its own, a line for each."""
-    trees = {path: ast.parse(source) for path, source in files.items()}
+    trees = {path: parsed(source) for path, source in files.items()}
     own = names_of_own_things(trees)
     return [
         f"{path}:{each.line}: {each.name}: Any; elsewhere {' or '.join(sorted(own[each.name]))}"

@@ -349,7 +349,7 @@ def test_requests_tell_everything_once_on_disk(compaction: EventsCompactionConfi
 
 def test_the_conversations_were_summed_up() -> None:
     """The laws above were tried on something: if they ran in this process, many summaries were made."""
-    assert SUMMARIES["made"] > 50 or not SUMMARIES
+    assert SUMMARIES["made"] > 5 or not SUMMARIES
 
 
 # --- ranges, by themselves --------------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ import trio
 from trio.testing import MockClock
 
 from minirun.models import LlmResponse
-from minirun.testing import ScriptedLive, ScriptedLlm, call, cancel_calls, say
+from minirun.testing import ScriptedLive, ScriptedLlm, call, cancel_calls, hear, say
+from minirun.testing._live_dialects import DialectName
 from minirun.types import Transcription
 
-from ..live_client import conversing, is_over, lines, new_runner, sent_of, stored
+from ..live_client import both, conversing, is_over, lines, new_runner, sent_of, stored
 
 
 def spoken(*item_ids: str) -> list[LlmResponse]:
@@ -89,3 +90,18 @@ async def test_a_call_that_is_withdrawn_before_its_result_is_told_is_not_answere
         log = await stored(runner)
     assert lines(log) == ["user: do it", "root: work()", "root: work=done", "root: One moment."]
     assert not sent_of(model, "responses")
+
+
+@both
+async def test_what_was_said_last_is_answered_though_the_run_is_closed_at_once(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
+    """Who says that the microphone is off, and closes, leaves the server the time to notice what was said."""
+    model = ScriptedLive([[hear("bye"), say("Bye.")]], dialect=dialect, word_ms=10)
+    async with new_runner(model) as runner:
+        async with conversing(runner) as client:
+            await client.live.send_audio(b"\1" * 3200)
+            await client.live.send_audio_stream_end()
+        log = await stored(runner)
+    assert client.failure is None
+    assert lines(log) == ["user: bye", "root: Bye."]

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 
 from minirun import App, Event, InMemorySessionService, InvocationContext, LlmAgent, RunConfig, Runner
 from minirun.artifacts import InMemoryArtifactService
+from minirun.artifacts._run import RunArtifacts
 from minirun.credentials import AuthConfig, AuthCredential, InMemoryCredentialService
 from minirun.errors import StorageBusyError
 from minirun.plugins import BasePlugin
@@ -466,6 +467,38 @@ class Staging(InMemoryArtifactService):
     async def _discard(self, key: Any, versions: Any) -> None:
         await trio.sleep(1)
         self.discarded += [key.filename for _ in versions]
+
+
+class Failing(Staging):
+    """Cannot discard anything at first."""
+
+    failures = 1
+
+    async def _discard(self, key: Any, versions: Any) -> None:
+        if self.failures and versions:
+            self.failures -= 1
+            raise StorageBusyError("busy")
+        await super()._discard(key, versions)
+
+
+@pytest.mark.parametrize("how", ["saved", "dropped", "deleted"])
+async def test_what_could_not_be_discarded_is_discarded_the_next_time(how: str, autojump_clock: MockClock) -> None:
+    """A run may end twice, if a message comes in that moment. What the first end could not discard the second does."""
+    service = Failing()
+    run = RunArtifacts(service, "app", "u", "s", staged=True, past=list)
+    number = await run.to_save("a.txt", Part(text="saved"), None)()
+    if how == "dropped":
+        run.drop({"a.txt": [number]})
+    elif how == "deleted":
+        with pytest.raises(StorageBusyError):
+            await run.delete("a.txt")
+    if how != "deleted":
+        await run.drop_unnamed()
+    assert service.discarded == []
+    await run.drop_unnamed()
+    assert service.discarded == ["a.txt"]
+    await run.drop_unnamed()
+    assert service.discarded == ["a.txt"]
 
 
 @pytest.mark.parametrize("message", ["stored", "refused", "cancelled"])

@@ -83,7 +83,7 @@ async def test_a_step_whose_late_result_is_no_json_does_not_hide_the_cancellatio
     expired: list[bool] = []
 
     def work() -> object:
-        goes_on.wait(5)
+        goes_on.wait(120)
         return object()
 
     async def logic(ctx: InvocationContext) -> None:

@@ -1159,6 +1159,56 @@ async def test_an_agent_that_is_cancelled_while_a_record_waits_takes_the_step_on
         assert (len(done), said) == (1, [event.text for event in log[1:]])
 
 
+async def test_an_agent_that_is_cancelled_while_a_step_is_replayed_takes_it_once() -> None:
+    """Cancelled where the record of the step is about to be returned, it tries again, and finds it."""
+    done: list[str] = []
+
+    async def logic(ctx: InvocationContext) -> None:
+        async def charge() -> str:
+            done.append(ctx.idempotency_key)
+            return "charged"
+
+        said = ""
+        with trio.CancelScope() as scope:
+            if done:
+                scope.cancel()
+            said = await ctx.step("charge", charge)
+        assert scope.cancelled_caught == (not said)
+        said = said or await ctx.step("charge", charge)
+        await ctx.emit(Event(message=f"{said}, {await ctx.request_input('?')}"))
+
+    runner = runner_of(one("acts", logic))
+    run = await run_to_its_end(runner, new_message="go")
+    run = await run_to_its_end(runner, new_message=run.pending[0].reply("yes"))
+    assert (run.status, len(done), run.answer and run.answer.text) == ("completed", 1, "charged, yes")
+
+
+async def test_an_agent_that_is_cancelled_while_a_question_waits_for_its_turn_asks_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Nothing of it was stored: asked again, it is the same question, and its answer is found by the first."""
+    caught: list[bool] = []
+
+    async def logic(ctx: InvocationContext) -> None:
+        answer = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ctx.emit, Event(message="beside"))
+            await trio.testing.wait_all_tasks_blocked()
+            with trio.move_on_after(1) as scope:
+                answer = await ctx.request_input("?")
+        caught.append(scope.cancelled_caught)
+        answer = answer or await ctx.request_input("?")
+        await ctx.emit(Event(message=answer))
+
+    runner = runner_of(one("acts", logic))
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        async for event in run:
+            if event.text == "beside":
+                await trio.sleep(10)
+    run = await run_to_its_end(runner, new_message=run.pending[0].reply("yes"))
+    assert (run.status, caught, run.answer and run.answer.text) == ("completed", [True, False], "yes")
+
+
 @pytest.mark.parametrize(
     ("limits", "error"),
     [

@@ -25,7 +25,7 @@ from .test_processes import Others, others
 __all__ = ["others"]  # a fixture
 
 # Far less than a lease lasts, and more than a loaded machine takes to notice that a process has died.
-SOON_S = 15.0
+SOON_S = 25.0
 
 
 @pytest.fixture

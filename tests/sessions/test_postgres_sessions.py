@@ -486,7 +486,7 @@ async def test_who_waits_for_a_session_is_woken_when_it_is_free(monkeypatch: pyt
                 taken = await enter(other, "e-2")
                 await taken.finish(None)
 
-            with trio.fail_after(20):
+            with trio.fail_after(60):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(wait)
                     query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"

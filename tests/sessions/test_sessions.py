@@ -186,7 +186,7 @@ async def test_a_cycle_of_waits_is_refused_where_it_closes() -> None:
                 done.set()
 
         first, second, third, last = (trio.Event() for _ in range(4))
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(run, "a", "b", first, second)
                 nursery.start_soon(run, "b", "c", second, third)
@@ -212,7 +212,7 @@ async def test_waiting_beside_a_run_is_fine() -> None:
                 await append(service, made["a"])
             ends.append("inside")
 
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with trio.open_nursery() as before:
                 writer = await service.open_writer(SessionKey("app", "u", "a"), "e", None, reject=False)
                 assert writer is not None
@@ -233,7 +233,7 @@ async def test_a_run_inside_a_run_on_another_session_is_fine() -> None:
     """Nesting runs on different sessions works, and so does writing a third session from inside both."""
     async with InMemorySessionService() as service:
         made = await sessions(service, "a", "b", "c")
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with a_run(service, "a"), a_run(service, "b"):
                 await append(service, made["c"])
                 for busy in ("a", "b"):
@@ -256,7 +256,7 @@ async def test_those_who_give_up_waiting_do_not_hold_up_the_line() -> None:
                     order.append(number)
                     await trio.lowlevel.checkpoint()
 
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 writer = await service.open_writer(SessionKey("app", "u", "a"), "e", None, reject=False)
                 assert writer is not None

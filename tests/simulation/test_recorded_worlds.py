@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from minirun.simulation._simulate import simulate
 from minirun.testing import ScriptedLlm, call
 from minirun.testing._cassettes import file_name
 
+from ..fork_server import PYTEST, run
 from ..helpers import run_to_end
 
 # --- simulated worlds -------------------------------------------------------------------------------------------------
@@ -141,10 +141,10 @@ def test_models_are_made_to_record_only(request):
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     installed = any(point.name == "minirun" for point in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "minirun._pytest_plugin"]
-    program = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "trio_mode=true", *plugin]
+    program = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "trio_mode=true", *plugin]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # those of this run
     program += ["-W", "error", *arguments]
-    return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return run(program, cwd=folder, env=environment, modules=PYTEST)
 
 
 @pytest.fixture

@@ -274,7 +274,9 @@ SMALL: dict[str, tuple[Scenario, Storage, set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "two users on disk" else ()) for name in SMALL]
+)
 def test_a_small_configuration_is_exhausted(name: str) -> None:
     """Every schedule there is: none fails, and what can come of them all does."""
     scenario, storage, possible = SMALL[name]
@@ -312,8 +314,8 @@ def test_hypothesis_draws_worlds(prefix: bytes, tail: int) -> None:
 @pytest.mark.parametrize(
     ("seeds", "storage"),
     [
-        pytest.param(60, "memory", id="some in memory"),
-        pytest.param(40, "sqlite", id="some on disk"),
+        pytest.param(30, "memory", id="some in memory"),
+        pytest.param(15, "sqlite", id="some on disk"),
         pytest.param(10_000, "memory", id="many in memory", marks=pytest.mark.slow),
         pytest.param(3_000, "sqlite", id="many on disk", marks=pytest.mark.slow),
     ],

@@ -15,6 +15,8 @@ import pytest
 from minirun.simulation import why_unavailable
 from minirun.simulation._kept import file_of
 
+from ..fork_server import PYTEST, run
+
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
 TESTS = """
@@ -41,7 +43,7 @@ class CarelessBank(BaseAgent):
 
 bank_app = Bank(name="bank")
 
-@pytest.mark.simulation(seeds=30)
+@pytest.mark.simulation(seeds=10)
 async def test_money_is_conserved(world):
     bank = world.runner(bank_app, state={"app:ada": 100, "app:bob": 100, "app:eve": 100})   # simulated env, storage
     world.always(lambda: sum(world.state(bank)[f"app:{who}"] for who in ("ada", "bob", "eve")) == 300)
@@ -49,7 +51,7 @@ async def test_money_is_conserved(world):
         nursery.start_soon(world.say, bank, "ada", "move 10 to bob")
         nursery.start_soon(world.say, bank, "bob", "move 10 to ada")
 
-@pytest.mark.simulation(seeds=20, faults="all", storage="memory")
+@pytest.mark.simulation(seeds=5, faults="all", storage="memory")
 @pytest.mark.parametrize("amount", [1, 2])
 async def test_with_faults_and_fixtures(world, amount, tmp_path):
     bank = world.runner(lambda: Bank(name="bank"), state={"app:ada": 100, "app:bob": 0})
@@ -57,7 +59,7 @@ async def test_with_faults_and_fixtures(world, amount, tmp_path):
     assert answer.text == "moved"
     assert tmp_path.is_dir()
 
-@pytest.mark.simulation(seeds=30)
+@pytest.mark.simulation(seeds=10)
 async def test_money_is_lost(world):
     bank = world.runner(lambda: CarelessBank(name="bank"), state={f"app:{who}": 100 for who in PEOPLE})
     world.always(lambda: sum(world.state(bank)[f"app:{who}"] for who in PEOPLE) == 300)
@@ -74,9 +76,9 @@ async def test_of_another_plugin():
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     installed = any(point.name == "minirun" for point in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "minirun._pytest_plugin"]
-    program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", "trio_mode=true", *plugin, *arguments]
+    program = ["-m", "pytest", "-p", "no:cacheprovider", "-o", "trio_mode=true", *plugin, *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # those of this run
-    return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return run(program, cwd=folder, env=environment, modules=PYTEST)
 
 
 @pytest.fixture

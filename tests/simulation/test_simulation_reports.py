@@ -35,7 +35,8 @@ from minirun.simulation import (
     simulate,
     worlds,
 )
-from minirun.simulation._explore import check_reached, checked_options, explore, replay, shrink_with, stripped
+from minirun.simulation._corpus import stripped
+from minirun.simulation._explore import check_reached, checked_options, explore, replay, shrink_with
 from minirun.simulation._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
 from minirun.simulation._report import in_words, report, task_in_words, tidied
 

@@ -44,7 +44,9 @@ from ..mcp_servers import hostile, kinds, older
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 
 ROOT = Path(__file__).parents[2]
-SERVERS = tuple(f"tests.mcp_servers.{name}" for name in ("desk", "hostile", "kinds", "older"))
+NAMES = ("desk", "hostile", "kinds", "older")
+SERVERS = (*(f"tests.mcp_servers.{name}" for name in NAMES), "tests.mcp_kills", "minirun.cli")
+"""What has imported what these servers use."""
 
 
 def stdio(name: str, *arguments: object) -> StdioServer:
@@ -472,7 +474,7 @@ def test_two_bridges_and_two_synchronous_runs_share_a_toolset() -> None:
     from minirun.bridge import AsyncioBridge
 
     tools = McpToolset(lambda: older.transport(older.made(lambda line: None)))
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=120)
 
     def answer(request: Any) -> Any:
         last = request.contents[-1].parts[-1].function_response

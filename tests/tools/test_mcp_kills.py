@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..forked import run
+from .test_mcp import SERVERS
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 
-ROOT = Path(__file__).parents[2]
 BOTH = ("before", "after")
 ALL = [pytest.param(way, "012", 1, BOTH, marks=pytest.mark.slow) for way in ("in process", "stdio", "http", "older")]
 
@@ -31,10 +32,7 @@ def test_a_conversation_that_is_killed_at_each_event_asks_only_what_is_new(
     Each life has a server of its own that knows nothing: the call comes to its end, each question is asked once, and
     what has a stored result is not called again.
     """
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.mcp_kills", str(tmp_path), way, lives, str(every), *times],
-        capture_output=True, text=True, timeout=600, check=False, cwd=ROOT,
-    )  # fmt: skip
+    ran = run("tests.mcp_kills", tmp_path, way, lives, every, *times, modules=SERVERS)
     assert ran.returncode == 0, ran.stderr[-3000:]
     found: list[tuple[str, dict[str, Any]]] = json.loads(ran.stdout)
     assert len(found) >= 2 * len(lives) * len(times) / every

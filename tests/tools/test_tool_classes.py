@@ -204,7 +204,7 @@ async def test_a_thread_of_a_tool_that_is_cancelled_is_waited_for(ends: bool, ki
 
     def work(tool_context: ToolContext) -> str:
         token.run_sync_soon(started.set)
-        go_on.wait(10)
+        go_on.wait(120)
         return "late"
 
     model = ScriptedLlm([call("weather", city="Oslo")])
@@ -277,7 +277,7 @@ async def test_a_callback_in_a_thread_lets_the_loop_go_on() -> None:
     go_on = threading.Event()
 
     def before(callback_context: CallbackContext) -> None:
-        assert go_on.wait(10), "nobody else ran"
+        assert go_on.wait(120), "nobody else ran"
 
     runner = runner_for(LlmAgent(name="a", model=ScriptedLlm(["done"]), before_agent_callback=in_thread(before)))
     async with trio.open_nursery() as nursery:

@@ -206,7 +206,7 @@ async def test_a_thread_that_ends_after_its_time_is_a_timeout_that_says_so(
 
     def work(ready: Callable[[], None]) -> str:
         ready()
-        go_on.wait(10)
+        go_on.wait(120)
         if fails:
             msg = "no luck"
             raise ValueError(msg)
@@ -226,7 +226,7 @@ async def test_a_thread_that_goes_on_after_its_time_is_of_unknown_outcome(mock_c
     def work(ready: Callable[[], None]) -> None:
         calls.append(None)
         ready()
-        go_on.wait(10)
+        go_on.wait(120)
 
     kind, message = await turn_in_thread(work, mock_clock, lambda: mock_clock.jump(11), retry=AT_ONCE)
     go_on.set()
@@ -248,11 +248,11 @@ async def abandon_threads(runner: Runner, started: threading.Semaphore, count: i
 
 async def test_an_abandoned_thread_takes_no_place_from_others(caplog: pytest.LogCaptureFixture) -> None:
     """One thread less is given up than may run at once: two later synchronous tools run at once, and the log tells."""
-    go_on, started, both = threading.Event(), threading.Semaphore(0), threading.Barrier(2, timeout=10)
+    go_on, started, both = threading.Event(), threading.Semaphore(0), threading.Barrier(2, timeout=120)
 
     def hang() -> None:
         started.release()
-        go_on.wait(10)
+        go_on.wait(120)
 
     def work() -> str:
         both.wait()
@@ -278,7 +278,7 @@ async def test_too_many_abandoned_threads_fail_later_calls_at_once(caplog: pytes
 
     def hang() -> None:
         started.release()
-        go_on.wait(10)
+        go_on.wait(120)
 
     def work() -> int:
         begun.append(None)
@@ -308,7 +308,7 @@ async def test_a_call_that_has_got_no_thread_is_never_begun(how: str, mock_clock
     def work() -> str:
         begun.append(None)
         started.release()
-        go_on.wait(10)
+        go_on.wait(120)
         return "worked"
 
     model = ScriptedLlm([[call("work")] * (TOOL_THREADS + 1), "done"])
@@ -686,7 +686,7 @@ async def test_an_abandoned_thread_has_no_slot(mock_clock: trio.testing.MockCloc
         calls.append(None)
         if len(calls) == 1:
             trio.from_thread.run_sync(started.set)
-            go_on.wait(10)
+            go_on.wait(120)
         return len(calls)
 
     runner = runner_for(calling([FunctionTool(work, max_concurrency=1)], call("work")))

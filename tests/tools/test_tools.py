@@ -287,7 +287,7 @@ async def test_sync_functions_run_in_threads_unless_told_otherwise() -> None:
 
 async def test_sync_calls_of_one_turn_run_at_once() -> None:
     """Two sync tools that wait for each other both end."""
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=120)
 
     def meet() -> int:
         return barrier.wait()
@@ -302,7 +302,7 @@ async def test_a_thread_that_ends_in_time_keeps_its_result() -> None:
 
     def work(tool_context: ToolContext) -> str:
         trio.from_thread.run_sync(started.set)
-        go_on.wait(10)
+        go_on.wait(120)
         tool_context.state["worked"] = True
         return "worked"
 
@@ -326,7 +326,7 @@ async def test_a_thread_that_does_not_end_in_time_is_abandoned() -> None:
 
     def work(tool_context: ToolContext) -> None:
         token.run_sync_soon(started.set)
-        go_on.wait(10)
+        go_on.wait(120)
         try:
             tool_context.state["late"] = True
         except InvocationEndedError as error:

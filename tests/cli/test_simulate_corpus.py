@@ -1,0 +1,80 @@
+"""A corpus as users of the command line and of pytest meet it: who writes it, who reads it, what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from minirun.cli._simulate import simulate
+from minirun.simulation import Corpus
+
+TESTS = """
+import pytest
+
+pytestmark = pytest.mark.simulation(seeds=2, storage="memory", corpus="inputs")
+
+async def test_doors(world):
+    for place in range(3):
+        if world.choices.choose(20, "a key") != 7 + place:
+            return
+        world.reached(f"door {place}")
+
+async def test_damaged(world):
+    pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_corpus_doors.py").write_text(TESTS)
+    return tmp_path
+
+
+def test_the_command_line_keeps_a_corpus_and_tests_read_it(folder: Path) -> None:
+    """What two processes have learned is put together; a test begins with it and leaves it as it is."""
+    search = ("test_corpus_doors.py::test_doors", "--seeds", "80", "--jobs", "2", "--corpus", "inputs")
+    done = subprocess.run(
+        [sys.executable, "-m", "minirun", "simulate", *search], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    corpus = Corpus(folder / "inputs", "test_corpus_doors.py::test_doors")
+    assert corpus.file is not None
+    assert f"corpus: {len(corpus.inputs)} inputs (before: 0)" in done.stdout
+    assert corpus.inputs
+    before = corpus.file.read_bytes()
+
+    damaged = Corpus(folder / "inputs", "test_corpus_doors.py::test_damaged").file
+    assert damaged is not None
+    damaged.write_text("{")
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    assert "1 failed, 1 passed" in told, told
+    assert "CorpusError: " in told
+    assert "test_doors: 2 seeds: door 0" in told, "two seeds alone open no door"
+    assert corpus.file.read_bytes() == before
+
+
+def test_what_cannot_be_used_is_refused_before_anything_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged file; a corpus for a replay, which searches nothing."""
+    monkeypatch.chdir(folder)
+    target = "test_corpus_doors.py::test_damaged"
+    damaged = Corpus(folder / "inputs", target).file
+    assert damaged is not None
+    damaged.parent.mkdir()
+    damaged.write_text('{"format": 7}')
+    found = CliRunner().invoke(simulate, [target])
+    assert found.exit_code == 2
+    assert "expected a corpus of format 1, found format 7" in " ".join(found.output.split())
+    found = CliRunner().invoke(simulate, [target, "--replay", "some.json", "--corpus", "inputs"])
+    assert found.exit_code == 2
+    assert "expected --replay or --corpus, found both" in found.output
