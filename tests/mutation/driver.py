@@ -107,6 +107,7 @@ class Driver(Plugin):
         self,
         mutants: Sequence[Mutant],
         chooser: Chooser,
+        is_done: Callable[[Mutant], bool],
         tell: Callable[[Mutant, Result], None],
         jobs: int,
         place: Path,
@@ -117,6 +118,7 @@ class Driver(Plugin):
         self._chooser = chooser
         self._jobs = jobs
         self._place = place
+        self._is_done = is_done
         self._tell = tell
         self._items: dict[str, pytest.Item] = {}
         self._functions: dict[str, list[FunctionType]] = {}
@@ -142,6 +144,8 @@ class Driver(Plugin):
     def _work(self, mutants: Sequence[Mutant]) -> NoReturn:
         try:
             for mutant in mutants:
+                if self._is_done(mutant):
+                    continue  # another process was faster
                 before = _seconds()
                 result = self._try(mutant)
                 self._tell(mutant, attrs.evolve(result, seconds=round(_seconds() - before, 2)))
