@@ -38,7 +38,7 @@ pytest_plugins = ["tests.trust"]
 # A sync of a file costs milliseconds on a disk and nothing in memory. No test can tell the two apart: what a power cut
 # leaves is computed from what was synced. Whoever sets TMPDIR has the files there.
 IN_MEMORY = Path("/dev/shm")
-NEEDED_BYTES = 4 * 2**30
+NEEDED_BYTES = 6 * 2**30  # most of it for databases, of two workers
 
 if "TMPDIR" not in os.environ and IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= NEEDED_BYTES:
     os.environ["TMPDIR"] = str(IN_MEMORY)

@@ -38,7 +38,7 @@ import minirun
 from minirun.simulation import RecordedChoices, SeededChoices, shrink, simulate
 
 from .fork_server import BARE, run
-from .worlds import KEEPING, WORLDS
+from .worlds import KEEPING, SHARING, WORLDS
 
 __all__ = [
     "CHOICES_MAX",
@@ -58,7 +58,7 @@ TESTS = Path(__file__).parent
 
 HEADER = re.compile(r"# (?P<promise>.+)\n(?:# worlds: (?P<worlds>.+)\n)?(?:# seed: (?P<seed>\d+)\n)?")
 CHANGE = re.compile(r"in (?P<module>minirun(?:\.\w+)*):(?P<within>\w+(?:\.\w+)*)")
-EVERYWHERE = {**WORLDS, **KEEPING}
+EVERYWHERE = {**WORLDS, **KEEPING, **SHARING}
 # Only so that a hunt that hangs ends: what ends any other is a number of seeds, of runs and of steps.
 HUNT_S_MAX = 1200.0
 SEED_S_MAX = 0.2

@@ -30,6 +30,7 @@ from minirun.models import LlmRequest
 from minirun.runtime import ReadonlyContext
 from minirun.sessions import Invocation, InvocationStatus, PendingCall
 from minirun.simulation import World
+from minirun.simulation._env import SimulatedEnv
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool, ToolContext
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
@@ -435,7 +436,9 @@ async def orders(world: World) -> None:
                 key = await ctx.step(name, made, number)
                 nursery.cancel_scope.cancel()
             world.reached("a step was left" if not done else "a step was left when it was done")
-            if done and ctx._invocation.env.lives and "storage" not in world.faults and not may_run_twice(world):
+            env = ctx._invocation.env
+            assert isinstance(env, SimulatedEnv)
+            if done and env.lives and "storage" not in world.faults and not may_run_twice(world):
                 expect(outside.is_recorded(done[0]), f"{name} was done and left, and is not recorded")
         key = key or await ctx.step(name, made, number)
         expect(key in outside.times, f"{name} was not done by this order")

@@ -4,9 +4,9 @@ The worlds with which minirun tests itself.
 Each is a small program of users, agents and tools that goes through many places of the runtime at once, and says what
 its users have been promised: that sums are conserved, that what took effect is in the log, that no call is run twice.
 What is true of every world is checked by the simulation itself. A world takes a few milliseconds, so that thousands of
-seeds can be tried; which of them go together with which faults is told by `WORLDS`, and by `KEEPING` of those in which
+seeds can be tried; which of them go together with which faults is told by `WORLDS`, by `KEEPING` of those in which
 things are kept. Trees of agents are in trees.py, agents that wait in waiting.py, that keep things in keeping.py, and
-that have secrets in vaults.py.
+that have secrets in vaults.py; the worlds of `SHARING` are in scribes.py and archive.py.
 """
 
 from __future__ import annotations
@@ -41,16 +41,18 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, ToolContext, exit_loop
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
+from .archive import archive
 from .gates import gate
 from .graph_worlds import graphs
 from .helpers import Logic, Place
 from .keeping import annals, diary, studio
 from .laws import UNANSWERED, Log, check_calls, check_shown, expect, hurry_up, kind_of, read_logs
+from .scribes import scribes, spenders
 from .trees import trees
 from .vaults import vaults
 from .waiting import office, orders
 
-__all__ = ["KEEPING", "WORLDS", "Options", "coverage_of"]
+__all__ = ["KEEPING", "SHARING", "WORLDS", "Options", "coverage_of"]
 
 
 class Options(TypedDict):
@@ -914,6 +916,16 @@ KEEPING: dict[str, tuple[Scenario, Options]] = {
 }
 """The worlds in which artifacts, memories, summaries and credentials are kept, and those with guardrails. Planted bugs
 that name none are not looked for here."""
+
+SHARING: dict[str, tuple[Scenario, Options]] = {
+    "scribes in memory": (scribes, {"faults": (), "storage": "memory", "processes": 1}),
+    "scribes on disk": (scribes, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 1}),
+    "spenders in memory": (spenders, {"faults": (), "storage": "memory", "processes": 1}),
+    "archive in memory": (archive, {"faults": (), "storage": "memory", "processes": 1}),
+    "archive in two processes": (archive, {"faults": (), "storage": "sqlite", "processes": 2}),
+}
+"""The worlds in which what is written, read, spent and shared is looked at closely. Planted bugs that name none are not
+looked for here."""
 
 
 def coverage_of(worlds: Mapping[str, tuple[Scenario, Options]], seeds: int) -> Counter[str]:

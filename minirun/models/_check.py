@@ -42,12 +42,11 @@ class _Progress:
     def check(self, content: Content) -> str | None:
         """Look at the next content; say what is wrong with it, if anything."""
         place = f"contents[{self.length}]"
-        self.length += 1
         if content.role not in ("user", "model"):
             return f"{place}: expected role 'user' or 'model', found {content.role!r}"
         if not content.parts:
             return f"{place}: expected parts, found none"
-        if self.length == 1 and content.role != "user":
+        if not self.length and content.role != "user":
             return f"{place}: expected the user to begin, found role {content.role!r}"
         calls, answers = content.calls_and_responses
         if (calls and content.role != "model") or (answers and content.role != "user"):
@@ -62,6 +61,7 @@ class _Progress:
                 return f"{place}: expected a call id that is new, found {call.id!r}"
             self.known_ids.add(call.id)
         self.expected = [call.id for call in calls if call.id is not None]
+        self.length += 1  # what is wrong is refused again
         return None
 
 
@@ -112,9 +112,5 @@ class RequestChecker:
 
 
 def _first_problem(progress: _Progress, contents: Sequence[Content]) -> str | None:
-    for index in range(progress.length, len(contents)):
-        problem = progress.check(contents[index])
-        if problem is not None:
-            progress.length = index  # so it is refused again
-            return problem
-    return None
+    problems = (progress.check(contents[index]) for index in range(progress.length, len(contents)))
+    return next((problem for problem in problems if problem is not None), None)

@@ -5,6 +5,7 @@ The map:
 
     _choices   where everything that may go one way or another is decided: by a seed, a list, hypothesis, exhaustively
     _schedule  which task goes on next: a gate at every point, driven when nothing else can go on
+    _clock     virtual time, which opens the gate
     _hangs     a world that does not come to its end is ended, and says which task waits for what
     _waits     what a task waits for, in words, and which tasks wait for each other
     _watchdog  real time, for code that never gives control back
@@ -23,7 +24,7 @@ The map:
     _witness   is told what is stored, and keeps the ledger
     _saying    users, who ask until they are answered
     _chaos     a model that calls the tools it is offered, and has bad days
-    _simulate  one simulation and its outcome
+    _simulate  one simulation and its outcome, or some, one after another
     _report    a failure in words
     _strategy  worlds(), for hypothesis: imported when it is asked for
     _behaviour what a world has met together: what makes an input worth to be kept

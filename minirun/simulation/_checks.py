@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from .._json import JSON
 from ..events import Event
 from ..flows._going_on import goes_on
-from ..sessions import InvocationStatus, SessionKey, SessionWriter
+from ..sessions import Invocation, InvocationStatus, SessionKey, SessionWriter
 
 __all__ = ["FIRST", "Checkers", "Ledger", "State", "visible_of"]
 
@@ -64,6 +64,13 @@ class Ledger:
         """The ids of all calls that were ever stored."""
         self.deleted: list[tuple[SessionKey, Event]] = []
         """The events of deleted sessions: what they wrote to shared scopes stays."""
+
+    def end_of(self, invocation: Invocation) -> InvocationStatus | None:
+        """How an invocation has ended, as far as anybody was told; None where a fork has it from its past."""
+        key = SessionKey(invocation.app_name, invocation.user_id, invocation.session_id)
+        if invocation.seq < self.own.get(key, 0):
+            return None
+        return self.ended.get(invocation.invocation_id)
 
     def left_open(self, key: SessionKey, resumed: str | None) -> list[str]:
         """
@@ -468,23 +475,31 @@ def _shared_problem(writes: list[tuple[str, Any]], now: Any) -> str:
     return ""
 
 
+_ALL: Final[tuple[type[Checker], ...]] = (
+    AcknowledgedIsStored,
+    NoGaps,
+    SeenInOrder,
+    CallsAreAnswered,
+    InsideOfItsCall,
+    OneEnd,
+    BudgetIsKept,
+    NothingIsLeft,
+    SummariesGoOn,
+    StateIsTheFold,
+)
+# By what they are told, those that want to know; found once, for each world has all of them.
+_WHO_WANTS: Final = {
+    name: [place for place, kind in enumerate(_ALL) if name in vars(kind)]
+    for name in ("storing", "ended", "point", "seen", "left", "found", "closed")
+}
+
+
 class Checkers:
     """All of them; each method tells those that want to know."""
 
     def __init__(self, ledger: Ledger, fail: Fail) -> None:
-        self.budget = BudgetIsKept(ledger, fail)
-        checkers: list[Checker] = [
-            AcknowledgedIsStored(ledger, fail),
-            NoGaps(ledger, fail),
-            SeenInOrder(ledger, fail),
-            CallsAreAnswered(ledger, fail),
-            InsideOfItsCall(ledger, fail),
-            OneEnd(ledger, fail),
-            self.budget,
-            NothingIsLeft(ledger, fail),
-            SummariesGoOn(ledger, fail),
-            StateIsTheFold(ledger, fail),
-        ]
+        checkers = [kind(ledger, fail) for kind in _ALL]
+        [self.budget] = (checker for checker in checkers if isinstance(checker, BudgetIsKept))
         self.storing = _all(checkers, "storing")
         self.ended = _all(checkers, "ended")
         self.point = _all(checkers, "point")
@@ -494,8 +509,8 @@ class Checkers:
         self.closed = _all(checkers, "closed")
 
 
-def _all(checkers: Iterable[Checker], name: str) -> Callable[..., None]:
-    wanted = [getattr(checker, name) for checker in checkers if name in type(checker).__dict__]
+def _all(checkers: Sequence[Checker], name: str) -> Callable[..., None]:
+    wanted = [getattr(checkers[place], name) for place in _WHO_WANTS[name]]
     if len(wanted) == 1:
         only: Callable[..., None] = wanted[0]
         return only

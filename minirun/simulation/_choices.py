@@ -14,14 +14,12 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-
-import attrs
+from typing import NamedTuple
 
 __all__ = ["Choice", "Choices", "DrawnChoices", "RecordedChoices", "SeededChoices", "depth_first"]
 
 
-@attrs.frozen
-class Choice:
+class Choice(NamedTuple):
     """One choice that was made: what it was about, of how many options, and which; where they have names, those."""
 
     label: str
@@ -70,7 +68,7 @@ class Choices(ABC):
     def explain(self, place: int, label: str) -> None:
         """Say in other words what the choice at *place* was about: by now it is known what it has led to."""
         self._asked[place] = self.trace[place].label
-        self.trace[place] = attrs.evolve(self.trace[place], label=label, came_true=len(self.trace))
+        self.trace[place] = self.trace[place]._replace(label=label, came_true=len(self.trace))
 
     def asked(self, place: int) -> str:
         """The label of the choice at *place* when it was made."""
@@ -85,13 +83,26 @@ class Choices(ABC):
     def _pick(self, options: int, prefer: Callable[[random.Random], int] | None) -> int: ...
 
 
+class _Luck(random.Random):
+    """Draws as `random.Random` does, with less ado where a number below another one is asked for."""
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        """A number below *start*, or as `random.Random` has it."""
+        if stop is not None or start < 1:
+            return super().randrange(start, stop, step)
+        bits = start.bit_length()
+        while (drawn := self.getrandbits(bits)) >= start:
+            pass
+        return drawn
+
+
 class SeededChoices(Choices):
     """Choices by randomness that follows from a seed."""
 
     def __init__(self, seed: int | str) -> None:
         super().__init__()
         self.seed = seed
-        self._luck = random.Random(f"minirun {seed}")
+        self._luck = _Luck(f"minirun {seed}")
 
     def _pick(self, options: int, prefer: Callable[[random.Random], int] | None) -> int:
         return self._luck.randrange(options) if prefer is None else prefer(self._luck)

@@ -121,7 +121,7 @@ class Corpus:
         self._told: dict[tuple[int, ...], frozenset[int]] = {}  # by other processes
         self._passed: set[tuple[int, ...]] = set()  # inputs that this search began with, and that did not fail
         self._met: Counter[int] = Counter()  # how many worlds have met each feature, or looked for it
-        self._owners: dict[int, _Known] = {}  # who has met it first
+        self._owners: dict[int, _Known] = {}  # the input that met it first
         self._features: list[int] = []  # the keys, to draw from
         self._yields = {SeededChoices: _Yield(), MutatedChoices: _Yield()}
 

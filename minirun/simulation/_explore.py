@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -30,7 +30,7 @@ from ._corpus import Corpus, stripped
 from ._faults import COULD_STRIKE, HAS_STRUCK, checked_faults
 from ._guard import LeakError
 from ._schedule import STEPS_MAX, LivelockError
-from ._simulate import Outcome, Scenario, check_settings, simulate
+from ._simulate import Outcome, Scenario, check_settings, simulate, simulate_each
 from ._watchdog import WatchdogError
 from ._world import CheckError
 
@@ -171,20 +171,18 @@ def explore(
     corpus: Corpus | None = None,
 ) -> Iterator[Explored]:
     """
-    Simulate *seeds* one after another, each when it is asked for. *options* are those of `simulate`.
+    Simulate *seeds* one after another, some ahead of what is asked for. *options* are those of `simulate`.
 
     *shrinks* says which failures are worth it. After one it can be asked to go on. With a *corpus* its inputs are
     first, and then many seeds are mutations of what has met something new; it learns of all that does not fail. A
     `BaseException` that is no failure (Ctrl-C, skipping) is raised.
     """
-    for seed, origin, make, began_with in _tries(seeds, corpus):
-        often = seed is not None and seed % TWICE_EVERY_SEEDS == 0
-        run = _runner(scenario, {**options, "deep": often})
-        choices = make()
-        outcome = run(choices)
-        if (often or outcome.failure is not None) and not _is_overdue(outcome):
+    for (seed, origin, make, began_with), choices, first in _first_runs(scenario, seeds, options, corpus):
+        often = _is_often(seed)
+        run, outcome = _runner(scenario, {**options, "deep": often}), first
+        if (often or first.failure is not None) and not _is_overdue(first):
             strict = _runner(scenario, {**options, "deep": often, "strict": often})
-            outcome, first = _agreed(outcome, strict(make())), outcome
+            outcome = _agreed(first, strict(make()))
             if first.failure is None and isinstance(outcome.failure, LeakError):
                 run = strict  # only this one sees it
         small = outcome
@@ -194,6 +192,10 @@ def explore(
         if corpus is not None and outcome.failure is None:
             corpus.learn(choices, outcome.behaviour, began_with)
         yield Explored(seed, small, outcome.coverage, len(outcome.picks), origin)
+
+
+def _is_often(seed: int | None) -> bool:
+    return seed is not None and seed % TWICE_EVERY_SEEDS == 0
 
 
 Try: TypeAlias = "tuple[int | None, str, Callable[[], Choices], tuple[int, ...] | None]"
@@ -211,6 +213,26 @@ def _tries(seeds: Iterable[int], corpus: Corpus | None) -> Iterator[Try]:
             yield seed, f"seed {seed}", partial(SeededChoices, seed), None
         else:
             yield None, f"seed {seed}, a mutation,", make, None
+
+
+def _first_runs(
+    scenario: Scenario, seeds: Iterable[int], options: Mapping[str, Any], corpus: Corpus | None
+) -> Iterator[tuple[Try, Choices, Outcome]]:
+    """What is to be simulated, with its choices and what they come to. Where nothing is learned, some share a run."""
+    for often, tries in groupby(_tries(seeds, corpus), lambda each: _is_often(each[0])):
+        looked = {**options, "deep": often}
+        begun: deque[tuple[Try, Choices]] = deque()
+        each = _begin(tries, begun)
+        run = partial(simulate, scenario, **looked)
+        for outcome in simulate_each(scenario, each, **looked) if corpus is None else map(run, each):
+            yield (*begun.popleft(), outcome)
+
+
+def _begin(tries: Iterable[Try], begun: deque[tuple[Try, Choices]]) -> Iterator[Choices]:
+    for each in tries:
+        choices = each[2]()
+        begun.append((each, choices))
+        yield choices
 
 
 def replay(scenario: Scenario, picks: Sequence[int], options: Mapping[str, Any]) -> Outcome:

@@ -108,8 +108,8 @@ class Rates:
                     if picked < len(rates):  # else this one spares the simulation
                         self._one_in[kind] = rates[picked]
 
-    def strikes(self, kind: str, label: str) -> bool:
-        """Whether it happens now; *label* says what, for people."""
+    def strikes(self, kind: str, *words: str) -> bool:
+        """Whether it happens now; the *words* say what, for people."""
         self._chances.add(kind)
         one_in = self._one_in.get(kind)
         if one_in is None:
@@ -121,7 +121,7 @@ class Rates:
         wait.left -= 1
         if wait.left:
             return False
-        self._choices.explain(wait.place, label)
+        self._choices.explain(wait.place, "".join(words))
         wait.struck += 1
         self._draw(kind, wait, one_in)
         return True

@@ -2,7 +2,7 @@
 A simulation may depend on nothing but its choices; what asks the machine for something else is refused, and told of.
 
 An audit hook sees sockets, processes and most threads. Clock, sleep and randomness make no audit events everywhere, so
-their functions are replaced while a simulation runs. What was imported by name before (`from time import time`), and
+their functions are replaced while simulations run. What was imported by name before (`from time import time`), and
 `datetime.now()`, whose type cannot be changed, are seen by a *strict* guard alone: a profile function is told of every
 call of what is written in C, which makes a simulation some three times slower. The state of `random` is compared, too,
 so that nobody draws from it unnoticed. Refusing raises where it happens, and fails the simulation even where somebody
@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from types import FrameType
 from typing import Any, Final
@@ -28,7 +29,7 @@ import trio
 from ..errors import MinirunError
 from ._watchdog import NAME
 
-__all__ = ["Guard", "LeakError"]
+__all__ = ["Guard", "LeakError", "guarding"]
 
 
 class LeakError(MinirunError):
@@ -92,24 +93,42 @@ def _audit(event: str, arguments: tuple[object, ...]) -> None:
             guard.refuse(event, _EVENTS.get(event, _SOCKETS))
 
 
+_lock = threading.Lock()
 _installed = False
+_blocks = 0  # in which functions are replaced, in all threads
+_real: list[tuple[Any, str, Any]] = []  # the functions that are
 
 
-def _install() -> None:
-    """Add the audit hook. It stays as long as the process: there is no way to remove one."""
-    global _installed
-    if not _installed:
-        _installed = True
-        sys.addaudithook(_audit)
+@contextmanager
+def guarding() -> Iterator[None]:
+    """In the block, guards can see what leaks, one after another; each thread may have a block of its own."""
+    global _installed, _blocks
+    with _lock:
+        if not _installed:
+            _installed = True
+            sys.addaudithook(_audit)  # it stays as long as the process: there is no way to remove one
+        _blocks += 1
+        if _blocks == 1:
+            for module, name, why in _REPLACED:
+                real = getattr(module, name, None)
+                if real is not None:
+                    _real.append((module, name, real))
+                    setattr(module, name, _refusing(f"{module.__name__}.{name}()", real, why))
+    try:
+        yield
+    finally:
+        with _lock:
+            _blocks -= 1
+            while _blocks == 0 and _real:
+                setattr(*_real.pop())
 
 
 class Guard:
-    """Watches one simulation; a *strict* one sees more, and takes longer."""
+    """Watches one simulation, in a block of `guarding`; a *strict* one sees more, and takes longer."""
 
     def __init__(self, *, strict: bool = False) -> None:
         self._is_strict = strict and sys.getprofile() is None  # who profiles wants to see the program as it is
         self.leak: LeakError | None = None
-        self._real: list[tuple[Any, str, Any]] = []
         self._thread = 0  # while it watches
         self._luck: object = None
 
@@ -121,32 +140,22 @@ class Guard:
 
     def start(self) -> None:
         """From now on refuse what leaks, in this thread."""
-        _install()
         self._luck = random.getstate()
         self._thread = threading.get_ident()
-        for module, name, why in _REPLACED:
-            real = getattr(module, name, None)
-            if real is not None:
-                self._real.append((module, name, real))
-                setattr(module, name, _refusing(f"{module.__name__}.{name}()", real, why))
         _ACTIVE[self._thread] = self
         if self._is_strict:
             sys.setprofile(self._profile)
 
     def stop(self) -> None:
-        """Put everything back, if it is not yet."""
+        """Refuse nothing any more, and look whether somebody drew from `random`."""
         if not self._thread:
             return
         if self._is_strict:
             sys.setprofile(None)
         _ACTIVE.pop(self._thread, None)
-        for module, name, real in self._real:
-            setattr(module, name, real)
-        others = [one for one in threading.enumerate() if not one.name.startswith(("MainThread", "Trio thread", NAME))]
-        if self.leak is None and not others and random.getstate() != self._luck:
-            self.leak = LeakError("something drew from `random`, whose randomness no seed decides; use Env.random()")
-        self._real.clear()
         self._thread = 0
+        if self.leak is None and random.getstate() != self._luck and not _others_live():
+            self.leak = LeakError("something drew from `random`, whose randomness no seed decides; use Env.random()")
 
     def _profile(self, frame: FrameType, event: str, called: Any) -> None:
         """What Python calls before each call of what is written in C, among others."""
@@ -160,6 +169,12 @@ class Guard:
         caller = frame.f_globals.get("__name__", "")
         if leaks and caller != __name__ and caller.partition(".")[0] not in _EXEMPT:
             self.refuse(f"{owner.__name__ if owner is not None else ''}.{name}()", _BUILTIN[name])
+
+
+def _others_live() -> bool:
+    """Whether there are threads that may have drawn from `random` with good reason."""
+    names = (thread.name for thread in threading.enumerate())
+    return not all(name.startswith(("MainThread", "Trio thread", NAME)) for name in names)
 
 
 @lru_cache(maxsize=4 * len(_REPLACED))

@@ -27,7 +27,7 @@ from .._json import brief
 from ..errors import DeadlineExceededError, MinirunError
 from ..runtime import RunConfig
 from ..runtime._run import Execution
-from ._private import deadline_of, forget_children, living_generators, on_jump, stop_loop, unshield
+from ._private import deadline_of, forget_children, living_generators, stop_loop, unshield
 from ._report import task_in_words
 from ._waits import Parked, circle, dump, is_asleep
 
@@ -43,6 +43,8 @@ TIME_S_MAX = 100 * 365 * 86_400.0
 # far more than cleaning up takes, which is some tens of them.
 ENDING_TURNS_MAX = 50_000
 ENDING_RESTS_MAX = 100
+# After so many rounds of trio's loop without a turn there is none: who waits until all wait has been woken by then.
+IDLE_ROUNDS = 3
 # How often it is raised in a coroutine that was left behind: each time ends one `finally` that waits again.
 RAISED_TIMES_MAX = 20
 
@@ -95,7 +97,9 @@ class Hangs:
         self._cancel: Callable[[], None]
         self._runs: dict[trio.lowlevel.Task, tuple[float, float | None]] = {}  # their deadlines, and what was asked
         self._long_jumps = (0, 0)  # how many, since which step
-        self._ending: _Ending | None = None
+        self._is_ending = False
+        self._rests = 0  # since it is
+        self._idle = (0, 0)  # how many turns were left, and how many rounds of the loop have passed since without one
         self._left_behind: list[trio.lowlevel.Task] = []
         self._generators: list[Any] = []
 
@@ -111,7 +115,6 @@ class Hangs:
         clock = trio.lowlevel.current_clock()
         assert isinstance(clock, MockClock), "worlds live in virtual time"
         self._clock = clock
-        on_jump(clock, self._may_jump)
 
     def spawned(self, task: trio.lowlevel.Task) -> None:
         """A task of a run's agents begins: its deadline is one of the runtime's."""
@@ -146,15 +149,15 @@ class Hangs:
 
     # --- time
 
-    def _may_jump(self, seconds: float) -> bool:
+    def may_jump(self, seconds: float) -> bool:
         """Look before time passes, for all tasks are at rest now; False where it must not pass any more."""
         if self.failure is None:
             problem = self._look(seconds)
             if problem is not None:
                 self.fail(problem)
-        elif self._ending is not None:
+        elif self._is_ending:
             self._unshield()
-        return self.failure is None or self._ending is not None  # what ends may take its time
+        return self.failure is None or self._is_ending  # what ends may take its time
 
     def _look(self, seconds: float) -> MinirunError | None:
         why = self._circle()
@@ -196,16 +199,17 @@ class Hangs:
 
     # --- when it ends
 
-    def end(self) -> None:
-        """The schedule is over: what is left has to end by itself now, in a bounded time."""
-        if self._ending is None:
-            self._ending = _Ending(self)
-            trio.lowlevel.add_instrument(self._ending)
+    def end(self) -> int:
+        """The schedule is over: what is left has to end by itself now. Return how many turns it may take."""
+        self._is_ending = True
+        return ENDING_TURNS_MAX
+
+    def takes_too_long(self) -> None:
+        """It has taken them."""
+        self._leave_behind(f"{brief(ENDING_TURNS_MAX)} turns of tasks")
 
     def ended(self) -> None:
         """All of it has."""
-        if self._ending is not None:
-            trio.lowlevel.remove_instrument(self._ending)
         if self.failure is not None:
             raise self.failure
 
@@ -219,6 +223,19 @@ class Hangs:
         if failure is not None and cause is not None and self.deadline_dump is not None:
             failure.add_note(f"when a run met its deadline, the tasks were:\n{self.deadline_dump}")
         return failure
+
+    def rests(self, deadline: float, turns_left: int) -> None:
+        """
+        No task can go on before *deadline*, and the world is ending. Where the loop goes round without a turn, and time
+        does not pass either, all wait for ever.
+        """
+        turns, rounds = self._idle
+        rounds = rounds + 1 if (turns, deadline) == (turns_left, float("inf")) else 1
+        self._idle = (turns_left, rounds % IDLE_ROUNDS)
+        if rounds == IDLE_ROUNDS:
+            self._rests += 1
+            if not self._at_rest() or self._rests == ENDING_RESTS_MAX:
+                self._leave_behind("a rest that nothing ends")
 
     def _at_rest(self) -> bool:
         """What is left waits for ever: take its shields away. Whether that helps will show."""
@@ -277,29 +294,3 @@ def _close(coroutine: Any) -> None:
             break
     if getattr(coroutine, "cr_frame", None) is not None:
         _UNENDING.append(coroutine)
-
-
-class _Ending(trio.abc.Instrument):
-    """Sees that what is left of a world ends."""
-
-    def __init__(self, hangs: Hangs) -> None:
-        self._hangs = hangs
-        self._turns = 0
-        self._loops = 0  # since the last turn
-        self._rests = 0
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._loops = 0
-        self._turns += 1
-        if self._turns == ENDING_TURNS_MAX:
-            self._hangs._leave_behind(f"{brief(self._turns)} turns of tasks")
-
-    def before_io_wait(self, timeout: float) -> None:
-        """Where the loop goes round without a turn, and time does not pass either, all wait for ever."""
-        self._loops += 1
-        if self._loops < 3 or trio.lowlevel.current_statistics().seconds_to_next_deadline != float("inf"):
-            return
-        self._loops = 0
-        self._rests += 1
-        if not self._hangs._at_rest() or self._rests == ENDING_RESTS_MAX:
-            self._hangs._leave_behind("a rest that nothing ends")

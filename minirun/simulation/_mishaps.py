@@ -48,6 +48,10 @@ def _invocation_in(task: str) -> str | None:
     return found[-1] if found else None
 
 
+def _never(kind: str, *words: str) -> bool:
+    return False
+
+
 class Mishaps:
     """What goes wrong in one world, until it is healed."""
 
@@ -59,10 +63,8 @@ class Mishaps:
         self._rates = Rates(world.choices, world.faults)
         self.is_healed = False
         self._clock_offset_max_s = 0.0
-
-    def strikes(self, kind: str, label: str) -> bool:
-        """Whether something of this kind goes wrong now."""
-        return not self.is_healed and self._rates.strikes(kind, label)
+        self.strikes = self._rates.strikes
+        """Whether something of a kind goes wrong now; see `Rates.strikes`."""
 
     def told(self) -> dict[str, int]:
         """Which of the faults that were named could strike in this world, and how often each has."""
@@ -71,11 +73,14 @@ class Mishaps:
     def heal(self) -> None:
         """Nothing goes wrong from now on, and clocks that were set back are set right: leases run out."""
         self.is_healed = True
+        self.strikes = _never
         self._schedule.stalled.clear()
         self._world._machine.clock_offset_s = self._clock_offset_max_s
 
     def step(self) -> None:
         """Let something go wrong, or nothing, before the schedule goes on."""
+        if not self._world.faults:
+            return
         if self.strikes("lock", "another program locks the file"):
             self._world._nursery.start_soon(self._hold_lock, name="another program")
         living = self._processes.living()
@@ -98,21 +103,22 @@ class Mishaps:
             self._world.note(victim.name, f"stands still for {how_long:.0f} s")
 
     def disk_fault(self, process: Process, operation: Operation, file: str) -> int:
-        """What the disk answers: 0, or an error of SQLite's."""
+        """What the disk of a process answers: 0, or an error of SQLite's, as always to one that is dead."""
+        if process.is_dead:
+            return self._world._store.error
         if operation == "sync" and file.endswith("-wal"):
             if process.acknowledged > 1:
                 self._world.reached("group commit")
             process.acknowledged = 0
-        what = f"a {operation} of {file}"
         may_end = operation in ("write", "sync") and self._processes.deaths < DEATHS_MAX
-        if may_end and self.strikes("power cut", f"lost power before {what}"):
-            self._processes.cut_power(f"loses power before {what}")
+        if may_end and self.strikes("power cut", "lost power before a ", operation, " of ", file):
+            self._processes.cut_power(f"loses power before a {operation} of {file}")
             return self._world._store.error
-        if self.strikes("disk", f"{what} fails"):
+        if self.strikes("disk", "a ", operation, " of ", file, " fails"):
             # What was written without room for it is told when it is synced, by file systems that allocate late.
             if operation in ("write", "sync") and self._choices.choose(2, "because the disk is full"):
                 self._world.reached("disk full" if operation == "write" else "disk full at a sync")
-                self._world.note("the disk", f"is full at {what}")
+                self._world.note("the disk", f"is full at a {operation} of {file}")
                 return self._world._store.full
             self._world.reached("disk fault")
             self._world.note("the disk", f"fails a {operation} of {file}")

@@ -9,8 +9,12 @@ before they are shuffled (hypothesis's and pytest-trio's plugins set it, too). W
 and changes nothing: the schedule's gates alone still decide between two points of minirun's own.
 
 Cancel scopes: the deadline that a task has, and whether it is shielded; and taking its shields away, so that a world
-can end in which something shielded waits for ever. Jumps of the clock: a `MockClock` makes its own through `jump`.
-Where one of these is missing, less is told, and a world that does not end is left behind instead of being ended.
+can end in which something shielded waits for ever. The clock: a `MockClock` asks itself for the time, and makes its own
+jumps through `jump`. Where one of these is missing, less is told, and a world that does not end is left behind instead
+of being ended.
+
+What a run holds beside its tasks: variables of the run, asynchronous generators, instruments. Where one of these is
+missing, each seed has a run of its own.
 """
 
 from __future__ import annotations
@@ -30,8 +34,9 @@ __all__ = [
     "forget_children",
     "is_shielded",
     "living_generators",
-    "on_jump",
+    "reseed_trio",
     "seeded_trio",
+    "state_of_run",
     "stop_loop",
     "unshield",
     "why_not_seeded",
@@ -49,6 +54,15 @@ def why_not_seeded() -> str | None:
     return None
 
 
+class _Order(random.Random):
+    """Shuffles as `random.Random` does; most of what trio lets it shuffle has one item."""
+
+    def shuffle(self, x: Any) -> None:
+        """Shuffle in place."""
+        if len(x) > 1:
+            super().shuffle(x)
+
+
 @contextmanager
 def seeded_trio(seed: int | str) -> Iterator[None]:
     """In the block, let the order in which trio runs ready tasks follow from *seed*; then as it was before."""
@@ -57,15 +71,22 @@ def seeded_trio(seed: int | str) -> Iterator[None]:
         warnings.warn(f"simulations may differ between runs of one seed: {problem}", RuntimeWarning, stacklevel=3)
         yield
         return
-    randomness: random.Random = trio_run._r
-    before = (randomness.getstate(), getattr(trio_run, FLAG))
-    randomness.seed(f"minirun {seed}")
+    before = (trio_run._r, getattr(trio_run, FLAG))
+    trio_run._r = _Order(f"minirun {seed}")
     setattr(trio_run, FLAG, True)
     try:
         yield
     finally:
-        randomness.setstate(before[0])
+        trio_run._r = before[0]
         setattr(trio_run, FLAG, before[1])
+
+
+def reseed_trio(seed: int | str) -> None:
+    """In a `seeded_trio` block, let the order follow from *seed* from here on, as if the run began here."""
+    if why_not_seeded() is None:
+        randomness: random.Random = trio_run._r
+        randomness.seed(f"minirun {seed}")
+        randomness.shuffle([0, 1])  # a run begins with two tasks, of which one is trio's own
 
 
 # --- cancel scopes ----------------------------------------------------------------------------------------------------
@@ -110,17 +131,6 @@ def unshield(task: trio.lowlevel.Task) -> bool:
 # --- the clock and the loop -------------------------------------------------------------------------------------------
 
 
-def on_jump(clock: MockClock, look: Callable[[float], bool]) -> None:
-    """Let *look* be told of every jump that the clock is about to make, by how many seconds; it may refuse one."""
-    jump = clock.jump
-
-    def looked(seconds: float) -> None:
-        if look(seconds):
-            jump(seconds)
-
-    clock.jump = looked  # type: ignore[method-assign]
-
-
 def stop_loop(clock: MockClock, why: Callable[[], BaseException]) -> None:
     """Let `trio.run` end at once, with a TrioInternalError, and leave its tasks behind where they stand."""
 
@@ -130,10 +140,29 @@ def stop_loop(clock: MockClock, why: Callable[[], BaseException]) -> None:
     clock.current_time = refuse  # type: ignore[method-assign]
 
 
+def _runner() -> Any:
+    return getattr(trio_run.GLOBAL_RUN_CONTEXT, "runner", None)
+
+
 def living_generators() -> list[Any]:
     """The asynchronous generators of the current run that have begun and not ended."""
-    found = getattr(getattr(getattr(trio_run.GLOBAL_RUN_CONTEXT, "runner", None), "asyncgens", None), "alive", ())
-    return list(found)
+    return list(getattr(getattr(_runner(), "asyncgens", None), "alive", ()))
+
+
+def state_of_run() -> object:
+    """
+    What the current run holds beside its main task; its variables are forgotten. Equal to another one where nobody can
+    tell the difference, and to none where that cannot be known.
+    """
+    try:
+        runner = _runner()
+        runner._locals.clear()
+        alive, instruments = len(runner.asyncgens.alive), {name: list(of) for name, of in runner.instruments.items()}
+    except AttributeError:
+        return object()
+    statistics = trio.lowlevel.current_statistics()
+    waiting = (statistics.tasks_living, statistics.tasks_runnable, statistics.run_sync_soon_queue_size)
+    return (waiting, statistics.seconds_to_next_deadline, alive, instruments)
 
 
 def forget_children(nursery: trio.Nursery) -> None:

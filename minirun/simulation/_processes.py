@@ -9,6 +9,7 @@ takes its seat, with what the disk has kept.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -22,7 +23,6 @@ from ..runners import Runner
 from ..sessions import BaseSessionService
 from ._credentials import KeptCredentials, Keyring
 from ._env import SimulatedEnv
-from ._vfs import Operation
 
 if TYPE_CHECKING:
     from ._world import World
@@ -119,11 +119,7 @@ class Processes:
             await self._schedule.point("restart")
         while not self.power_is_on.is_set():  # it may be gone again by the time this goes on
             await self.power_is_on.wait()
-
-        def fault(operation: Operation, file: str) -> int:
-            return self._world._mishaps.disk_fault(process, operation, file)
-
-        disk = self._world._store.disk_for(process, fault)
+        disk = self._world._store.disk_for(process, partial(self._world._mishaps.disk_fault, process))
         process.env = SimulatedEnv(self._world._machine, process.number, disk, lambda: process.is_dead)
         process.service = self._world._store.open(process)
         process.artifact_service = self._world._store.open_artifacts(process)

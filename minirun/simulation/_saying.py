@@ -35,6 +35,9 @@ PATIENCE_STEPS_MAX = 16
 # A user who is not answered for so many times gives up, and the simulation fails.
 ATTEMPTS_MAX = 50
 
+# What holds where a scenario says nothing else.
+_USUAL = RunConfig()
+
 
 class _DiedError(Exception):
     """The process that was asked has died."""
@@ -160,7 +163,7 @@ class Saying:
 
     async def _converse(self, runner: Runner) -> Event | None:
         world = self.world
-        config = self.run_config or RunConfig()
+        config = self.run_config or _USUAL
         key = SessionKey(runner.app_name, self.user_id, self.session_id)
         seen: list[Event] = []
         scope = runner.run_async(

@@ -6,10 +6,11 @@ one of the parked tasks is let through: chosen from a list that is sorted by log
 addresses of objects, so that the same choices are the same schedule in every process. A cancellation of a parked task
 is not delivered at once, either: the task gets it when it is chosen.
 
-The gate is opened by the clock of the run. trio asks its clock how long it may sleep, and does so only when no task can
-go on: at that moment one is chosen, and trio goes on with it at once. A task that waited until all others wait would
-cost another round of trio's loop for each step. There is such a task nevertheless, the *driver*: an error in the clock
-would be one of trio itself, so the driver gets it to raise, and it waits where every parked task stands still.
+The gate is opened by the clock of the run (`_clock`). trio asks its clock how long it may sleep, and does so only when
+no task can go on: at that moment one is chosen, and trio goes on with it at once. A task that waited until all others
+wait would cost another round of trio's loop for each step. There is such a task nevertheless, the *driver*: an error
+in the clock would be one of trio itself, so the driver gets it to raise, and it waits where every parked task stands
+still.
 
 This uses trio's public API. What happens between two points is up to trio, whose order of ready tasks is random; the
 second layer (`_private.py`) makes that follow from the choices, too, where trio's internals are as we know them.
@@ -27,7 +28,6 @@ from typing import Any
 
 import outcome
 import trio
-from trio.testing import MockClock
 
 from ._choices import Choices
 from ._hangs import DeadlockError, Hangs, LivelockError, RunawayClockError
@@ -174,26 +174,19 @@ class Schedule:
             self.hangs.ended()
 
     def _give_up(self) -> None:
-        """Tasks take turns without end, and no step comes of it: cancel everything."""
+        """Tasks take turns without end, and no step comes of it: cancel everything, or leave them where they stand."""
+        if self._is_open:
+            self.hangs.takes_too_long()
+            return
         msg = f"no end after {TURNS_MAX} turns of tasks, of which {self.steps} were steps; the tasks:\n"
         self.hangs.fail(LivelockError(msg + self.hangs.dump()))
 
-    def clock(self) -> MockClock:
-        """Virtual time for the run that this drives: where nothing is parked, it jumps to the next deadline."""
-        clock = MockClock(autojump_threshold=0)
-        sleep_time = clock.deadline_to_sleep_time
-
-        def asked(deadline: float) -> float:
-            until_then = sleep_time(deadline)
-            return 0 if until_then > 0 and self._is_idle(deadline) else until_then
-
-        clock.deadline_to_sleep_time = asked  # type: ignore[method-assign]  # the class is final
-        return clock
-
-    def _is_idle(self, deadline: float) -> bool:
+    def is_idle(self, deadline: float) -> bool:
         """All tasks wait, at least until *deadline*: let one through. False if none is parked, so that time jumps."""
         driver = self._driver or self._sleeper
         if driver is None:
+            if self._is_open:
+                self.hangs.rests(deadline, self._names.turns_left)
             return False
         if not self._parked and (deadline < float("inf") or self._names.turns_left < self._rested_at):
             self._driver, self._sleeper = None, driver
@@ -208,6 +201,10 @@ class Schedule:
         self._driver = self._sleeper = None
         trio.lowlevel.reschedule(driver, told)
         return True
+
+    def may_jump(self, seconds: float) -> bool:
+        """Look for what hangs, before time passes."""
+        return self.hangs.may_jump(seconds)
 
     def _step(self) -> bool:
         """Let one go on, and what may happen before; False if all stand still, or the world has come to a hang."""
@@ -251,10 +248,12 @@ class Schedule:
             msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.hangs.dump()}"
             self.hangs.fail(LivelockError(msg))
             return False
-        name = names[0]
-        if len(names) > 1:
-            prefer = self._policy(self, names)
-            name = names[self._choices.choose(len(names), f"step {self.steps}", prefer, tuple(names))]
+        if len(names) == 1:
+            self.last = names[0]
+            self._release(self._parked.pop(names[0]))
+            return True
+        prefer = self._policy(self, names)
+        name = names[self._choices.choose(len(names), f"step {self.steps}", prefer, tuple(names))]
         self.last = name
         self._release(self._parked.pop(name))
         one_in = self._together_one_in
@@ -270,7 +269,7 @@ class Schedule:
 
     def _open(self) -> None:
         self._is_open = True
-        self.hangs.end()
+        self._names.turns_left = self.hangs.end()
         for name in sorted(self._parked):
             self._release(self._parked.pop(name))
 

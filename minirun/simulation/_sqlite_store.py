@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from ._disk import CUTS, Disk, Truncate, write_image
 from ._memories import SharedMemories, StoredMemories
 from ._processes import Process
 from ._store import SETTER, ObservedService, Store, creation
-from ._vfs import Operation, RecordingVFS
+from ._vfs import Fault, RecordingVFS
 from ._witness import Witness
 
 __all__ = ["SqliteStore", "new_file"]
@@ -126,15 +126,11 @@ class SqliteStore(Store):
         self._calm.seed(self._salts)
         self._trace = self._calm.trace
 
-    def disk_for(self, process: Process, fault: Callable[[Operation, str], int]) -> RecordingVFS:
-        """A way to the world's disk that closes when the process dies."""
+    def disk_for(self, process: Process, fault: Fault) -> RecordingVFS:
+        """A way to the world's disk, of a process of its own."""
         vfs = self._disks[process.number] = RecordingVFS()
         vfs.trace = self._trace
-
-        def answer(operation: Operation, file: str) -> int:
-            return self.error if process.is_dead else fault(operation, file)
-
-        vfs.fault = answer
+        vfs.fault = fault
         return vfs
 
     def open(self, process: Process) -> BaseSessionService:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import trio
@@ -28,7 +28,7 @@ from ._artifacts import StoredArtifacts
 from ._checks import FIRST, State
 from ._memories import StoredMemories
 from ._processes import Process
-from ._vfs import Operation, RecordingVFS
+from ._vfs import Fault, RecordingVFS
 from ._witness import Witness
 
 __all__ = ["SETTER", "ObservedService", "Store", "creation"]
@@ -43,8 +43,8 @@ class Store(ABC):
     error = sqlite3.SQLITE_IOERR
     full = sqlite3.SQLITE_FULL
 
-    def disk_for(self, process: Process, fault: Callable[[Operation, str], int]) -> RecordingVFS | None:
-        """What a new process is to use as its disk; *fault* says what that answers while the process lives."""
+    def disk_for(self, process: Process, fault: Fault) -> RecordingVFS | None:
+        """What a new process is to use as its disk; *fault* says what that answers."""
         return None
 
     @abstractmethod

@@ -35,7 +35,6 @@ import time
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
 from functools import cache
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -383,7 +382,7 @@ class RecordingVFS:
 
 
 def _name(path: bytes) -> str:
-    return Path(os.fsdecode(path)).name
+    return os.fsdecode(path).rpartition("/")[2]
 
 
 # --- the Env ----------------------------------------------------------------------------------------------------------

@@ -42,8 +42,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from minirun import App, Env, Event, InMemorySessionService, Runner, SqliteSessionService
 from minirun._codec import from_json, to_json
 from minirun.sessions import BaseSessionService
-from minirun.simulation import RecordingVFS, SeededChoices, World, _checks, simulate, why_unavailable
-from minirun.simulation._simulate import Scenario, Storage
+from minirun.simulation import RecordingVFS, SeededChoices, World, _checks, why_unavailable
+from minirun.simulation._simulate import Scenario, Storage, simulate_each
 from minirun.simulation._sqlite_store import new_file
 from tests.simulation.test_simulation import PEOPLE, Bank, money, tools
 
@@ -174,9 +174,9 @@ async def bare(storage: Storage, events: int) -> None:
 
 
 def simulated(scenario: Scenario, seeds: int, storage: Storage, faults: tuple[str, ...] = ()) -> None:
-    """The seeds from 0 on, of which none may fail."""
-    for seed in range(seeds):
-        simulate(scenario, SeededChoices(seed), storage=storage, faults=faults).check()
+    """The seeds from 0 on, of which none may fail, as a search simulates them."""
+    for outcome in simulate_each(scenario, map(SeededChoices, range(seeds)), storage=storage, faults=faults):
+        outcome.check()
 
 
 def floor_name(name: str, storage: Storage) -> str:

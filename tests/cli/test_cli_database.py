@@ -169,6 +169,7 @@ def test_a_worker_drains_when_it_is_told_to_end(worker: Process, place: str) -> 
 @pytest.mark.parametrize("seconds", ["600"])
 def test_a_second_signal_leaves_at_once(worker: Process, place: str, seconds: str) -> None:
     """What runs is interrupted, for another worker."""
+    assert worker.stderr is not None
     worker.send_signal(signal.SIGTERM)
     while "stopping: " not in (line := worker.stderr.readline()):  # else the two may arrive as one
         assert line, "it has ended at the first one"

@@ -692,7 +692,7 @@ class Tagged(pydantic.BaseModel):
 
 
 @dataclasses.dataclass
-class Crate:
+class Tray:
     """A class with a set."""
 
     tags: set[int]
@@ -709,7 +709,7 @@ def holders(tags: set[int]) -> list[Any]:
     """What may hold a set."""
     frozen = frozenset(tags)
     return [
-        tags, frozen, {"a": [tags]}, {(1, 2), (3, 4)}, {frozen, frozenset([1])}, Crate(tags), Box(frozen),
+        tags, frozen, {"a": [tags]}, {(1, 2), (3, 4)}, {frozen, frozenset([1])}, Tray(tags), Box(frozen),
         Tagged(tags=tags, more=[{"a": frozen}], own=[8, 0, 3]), [Tagged(tags=set(), more=[{}, {"b": frozen}])],
     ]  # fmt: skip
 

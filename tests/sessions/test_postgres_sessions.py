@@ -544,7 +544,7 @@ async def test_ids_beyond_512_bytes_are_refused_for_new_sessions(name: str) -> N
         with pytest.raises(InvalidValueError, match=f"{name}: expected at most 512 bytes"):
             await service.create_session(**ids)
         with pytest.raises(InvalidValueError, match=f"{name}: expected at most 512 bytes"):
-            await service.import_session(events=await service.read_events(**HERE), **ids)
+            await service.import_session(**ids, events=(await service.read_events(**HERE)))
         with pytest.raises(InvalidValueError, match="session_id: expected at most 512 bytes"):
             await service.fork_session(**HERE, new_session_id="x" * 513)
         assert sql(url, "SELECT count(*) FROM minirun.sessions") == [("2",)]

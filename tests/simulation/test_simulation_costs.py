@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from pathlib import Path
 
 import pytest
 import trio
+import trio._core._run as trio_run
 
 from minirun import BaseAgent, Event, InvocationContext
 from minirun._codec import to_json
 from minirun.simulation import LogEntry, RecordingVFS, SeededChoices, World, simulate, why_unavailable
+from minirun.simulation._choices import _Luck
+from minirun.simulation._private import _Order
 from minirun.simulation._sqlite_store import file_with
 
 from .test_simulation import SCENARIOS
@@ -140,3 +144,35 @@ def test_a_disk_is_asked_about_reads_or_is_not(reads: bool) -> None:
             db.close()
     assert found == [(7,)]
     assert ("read" in asked, "write" in asked) == (reads, True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_draws_are_those_of_random(seed: int) -> None:
+    """What is left out of drawing and shuffling changes no number, so no world."""
+    luck, order, real = _Luck(seed), _Order(seed), random.Random(seed)
+    numbers = (1, 2, 3, 4, 7, 8, 1000, 2**16, 2**40)
+    assert [luck.randrange(stop) for stop in numbers] == [real.randrange(stop) for stop in numbers]
+    assert luck.randrange(5, 50, 5) == real.randrange(5, 50, 5)
+    real = random.Random(seed)
+    for size in (0, 1, 2, 1, 9):
+        mine, theirs = list(range(size)), list(range(size))
+        order.shuffle(mine)
+        real.shuffle(theirs)
+        assert mine == theirs
+    assert order.getstate() == real.getstate()
+
+
+def test_a_world_has_one_instrument() -> None:
+    """To add one to trio, or to tell another one of each turn, takes longer than what it does."""
+    counts: list[int] = []
+
+    class Counts(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            counts.append(len(trio_run.GLOBAL_RUN_CONTEXT.runner.instruments["before_task_step"]))
+
+    async def scenario(world: World) -> None:
+        trio.lowlevel.add_instrument(Counts())
+        await world.schedule.point("step")
+
+    simulate(scenario, SeededChoices(1), storage="memory").check()
+    assert max(counts) == 2  # its own, and this one

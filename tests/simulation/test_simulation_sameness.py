@@ -43,7 +43,7 @@ async def baskets(world: World) -> None:
             return [call("collect"), *(call("order", number=number) for number in range(5))]
         return "collected"
 
-    tools = [collect, LongRunningFunctionTool(order, run_in="loop")]
+    tools: list[Any] = [collect, LongRunningFunctionTool(order, run_in="loop")]
     runner = world.runner(lambda: LlmAgent(name="baskets", model=ScriptedLlm(script), tools=tools))
     await world.say(runner, "ada", "go")
 

@@ -36,6 +36,8 @@ from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
 from minirun.types import FunctionCall, Part
 
+from ..helpers import Logic
+
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
 
@@ -553,3 +555,25 @@ async def deleted_meanwhile(world: World) -> None:
 def test_a_session_that_is_deleted_by_another_process_is_made_again() -> None:
     """Where sessions are made on first use, no message fails because somebody deletes its session."""
     assert failures_of(deleted_meanwhile, 60, processes=2) == []
+
+
+async def forked_while_it_waits(world: World) -> None:
+    """A user is asked, somebody forks the session, and then the user answers."""
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=str(await ctx.request_input("which"))))
+
+    runner = world.runner(lambda: Logic(name="asker", logic=ask))
+    await world.say(runner, "ada", "go")
+    service = runner.session_service
+    await service.fork_session(app_name="app", user_id="ada", session_id="ada", new_session_id="fork")
+    [question] = await service.list_pending(app_name="app", user_id="ada", session_id="ada")
+    await world.say(runner, "ada", question.reply("this"))
+    statuses = {one.session_id: str(one.status) for one in await service.list_invocations(app_name="app")}
+    assert statuses == {"ada": "completed", "fork": "paused"}
+
+
+@pytest.mark.parametrize("storage", ["memory", "sqlite"])
+def test_what_waits_in_a_fork_is_not_what_has_ended_in_its_past(storage: Storage) -> None:
+    """An invocation stands in both sessions under one id; it may end in one, and wait in the other."""
+    assert failures_of(forked_while_it_waits, 2, storage=storage) == []
