@@ -80,7 +80,6 @@ class Talk:
         self.handle: str | None = None
         """By which the server's session can be gone on with."""
         self._told: tuple[str | None, tuple[FunctionDeclaration, ...]] = (None, ())
-        self._leaves_at = float("inf")  # when the connection is to be left, if the state allows it
         self._reason = "start" if line.connections == 0 else "transfer"  # of the next connection
         self._is_cut = False  # whether an answer was interrupted, and the server has yet to say that it is over
         self._has_progress = False  # whether the present connection was of any use
@@ -180,6 +179,7 @@ class Talk:
         reason, self._reason = self._reason, "lost"  # unless it is left for another one
         self.inbox.rate = connection.capabilities.output_rate
         lifetime = connection.capabilities.lifetime_s
+        # When it is to be left, if the state allows it.
         self._leaves_at = float("inf") if lifetime is None else trio.current_time() + _SHARE_OF_LIFETIME * lifetime
         await self.speech.tell_connection(reason)
         self.speech.begins()

@@ -16,8 +16,6 @@ __all__ = ["UnknownTool"]
 class UnknownTool(BaseTool):
     """Stands for a tool that the model has made up."""
 
-    checks_arguments = False
-
     def __init__(self, name: str, tools: Mapping[str, BaseTool]) -> None:
         super().__init__(name="unknown", description="")
         self.name = name

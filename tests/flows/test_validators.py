@@ -64,6 +64,24 @@ async def test_what_a_validator_returns_takes_the_place_of_the_value() -> None:
     assert run.answer.text == CHEAP
 
 
+async def test_calls_of_other_tools_are_no_tries_to_answer() -> None:
+    """An agent that has one try may look as often as it wants before."""
+    looks = [call("look"), call("look")]
+    answer = call("set_model_response", number="A1", price=5)
+    agent = agent_with(*looks, answer, output_schema=Flight, output_retries=0, tools=[look])
+    _, run = await run_to_end(runner_for(agent))
+    assert run.answer is not None
+    assert run.answer.output == {"number": "A1", "price": 5}
+
+
+async def test_a_validator_may_give_an_equal_value_of_another_type() -> None:
+    """It is another value, in JSON too: 2 is not 2.0."""
+    agent = agent_with("2.0", output_schema={"type": "number"}, output_validator=lambda ctx, value: round(value))
+    _, run = await run_to_end(runner_for(agent))
+    assert run.answer is not None
+    assert to_json(run.answer.output) == "2"
+
+
 async def test_a_refused_answer_is_told_to_the_model_and_asked_again() -> None:
     """It is stored as an error, without the value and what the validator has written to the state."""
 

@@ -19,6 +19,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -66,13 +67,14 @@ def main() -> int:
     if asked.only:
         sample = [mutant for mutant in every if mutant.id.startswith(asked.only)]
     results = Results(asked.cache / "results.jsonl")
-    done = results.read()
-    if not asked.report:
-        left = [m for m in sample if asked.only or m.id not in done]
-        if asked.again:
-            left = [m for m in sample if m.id not in done or done[m.id]["end"] not in KILLED]
-        if left:
-            run(left, asked.cache, results, asked.jobs)
+
+    def is_done(mutant: Mutant) -> bool:
+        told = results.read().get(mutant.id)
+        return told is not None and not asked.only and (told["end"] in KILLED or not asked.again)
+
+    left = [mutant for mutant in sample if not is_done(mutant)]
+    if left and not asked.report:
+        run(left, is_done, asked.cache, results, asked.jobs)
     return report(sample, results.read(), len(every))
 
 
@@ -113,7 +115,9 @@ class Results:
             file.write(json.dumps(told) + "\n")
 
 
-def run(mutants: list[Mutant], cache: Path, results: Results, jobs: int) -> None:
+def run(
+    mutants: list[Mutant], is_done: Callable[[Mutant], bool], cache: Path, results: Results, jobs: int
+) -> None:
     """Try these, in a pytest that has collected all tests."""
     import pytest
 
@@ -129,7 +133,7 @@ def run(mutants: list[Mutant], cache: Path, results: Results, jobs: int) -> None
         print(f"the map is older than {len(missing)} files of tests; python -m tests.mutation map", flush=True)
     chooser = Chooser(line_map)
     with tempfile.TemporaryDirectory(prefix="mr-mutants-") as place:
-        driver = Driver(mutants, chooser, tell, jobs, Path(place))
+        driver = Driver(mutants, chooser, is_done, tell, jobs, Path(place))
         pytest.main([*options(Path(place, "t")), *chooser.files], plugins=[driver])
 
 

@@ -107,14 +107,18 @@ class Driver(Plugin):
         self,
         mutants: Sequence[Mutant],
         chooser: Chooser,
+        is_done: Callable[[Mutant], bool],
         tell: Callable[[Mutant, Result], None],
         jobs: int,
         place: Path,
     ) -> None:
         self._mutants = mutants
+        # As they are imported: whoever edits one meanwhile changes the numbers of its mutants.
+        self._sources = {m.path: (ROOT / m.path).read_text("utf-8") for m in mutants}
         self._chooser = chooser
         self._jobs = jobs
         self._place = place
+        self._is_done = is_done
         self._tell = tell
         self._items: dict[str, pytest.Item] = {}
         self._functions: dict[str, list[FunctionType]] = {}
@@ -140,6 +144,8 @@ class Driver(Plugin):
     def _work(self, mutants: Sequence[Mutant]) -> NoReturn:
         try:
             for mutant in mutants:
+                if self._is_done(mutant):
+                    continue  # another process was faster
                 before = _seconds()
                 result = self._try(mutant)
                 self._tell(mutant, attrs.evolve(result, seconds=round(_seconds() - before, 2)))
@@ -159,7 +165,7 @@ class Driver(Plugin):
         if not tests:
             return Result(end="no test", left_out=chosen.left_out)
         path = str(ROOT / mutant.path)
-        source = Path(path).read_text("utf-8")
+        source = self._sources[mutant.path]
         new = changed_code(source, path, mutant.number)
         is_loaded = any(line in self._chooser.loading.get(mutant.path, ()) for line in range(*mutant.lines))
         with _changed(path, new):

@@ -30,7 +30,7 @@ HOOK = Path(__file__).parent / "hook"
 # Plain asserts: else pytest would rewrite the package too, whose plugin it loads, and its code would be another one.
 OPTIONS = (
     *("-p", "no:cacheprovider", "--assert=plain", "--capture=no", "--tb=native", "--no-header", "--no-summary", "-q"),
-    *("-o", "tmp_path_retention_policy=none"),
+    *("-o", "tmp_path_retention_policy=none", "-o", "timeout=0"),  # whoever tries mutants has limits of its own
 )
 
 

@@ -353,6 +353,28 @@ async def test_invocations_are_listed_by_any_of_the_names_of_their_session(kind:
             assert [(each.app_name, each.user_id, each.session_id) for each in found] == fits
 
 
+async def test_a_session_begins_with_a_record_of_the_system_under_an_id_that_is_one() -> None:
+    """An id of nothing but spaces is none: the session gets a new one."""
+    async with InMemorySessionService() as service:
+        session = await service.create_session(app_name="app", user_id="u", session_id=" ")
+        assert session.id.strip()
+        [record] = await service.read_events(app_name="app", user_id="u", session_id=session.id)
+        assert (record.author, record.seq, record.content) == ("system", 0, None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_import_that_is_cancelled_before_it_begins_stores_nothing(kind: str, tmp_path: Path) -> None:
+    """It is looked for a cancellation first, so whoever is cancelled there may import again."""
+    async with services(tmp_path)[kind]() as service:
+        await service.create_session(**HERE)
+        events = await service.read_events(**HERE)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await service.import_session(app_name="app", user_id="u", session_id="t", events=events)
+        assert scope.cancelled_caught
+        assert await service.get_session(app_name="app", user_id="u", session_id="t") is None
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_sessions_that_show_the_same_are_equal(kind: str, tmp_path: Path) -> None:
     """
