@@ -59,15 +59,15 @@ def _has_lists(value: Any) -> bool:
     return isinstance(value, list) and (len(value) > 1 or any(map(_has_lists, value)))
 
 
-def _in_order(value: Any, python: Any) -> Any:
-    """JSON with what were sets in one order; *python* is the same in Python's own values, which tell what they were."""
-    if isinstance(value, list) and isinstance(python, (set, frozenset)):
-        inner = next(iter(python), None)
+def _in_order(value: Any, raw: Any) -> Any:
+    """JSON with what were sets in one order; *raw* is the same in Python's own values, which tell what they were."""
+    if isinstance(value, list) and isinstance(raw, (set, frozenset)):
+        inner = next(iter(raw), None)
         return sorted((_in_order(item, inner) for item in value), key=dumps)
-    if isinstance(value, list) and isinstance(python, (list, tuple)) and len(value) == len(python):
-        return [_in_order(item, inner) for item, inner in zip(value, python, strict=True)]
-    if isinstance(value, dict) and isinstance(python, dict) and len(value) == len(python):
-        return {name: _in_order(item, inner) for (name, item), inner in zip(value.items(), python.values(), strict=True)}
+    if isinstance(value, list) and isinstance(raw, (list, tuple)) and len(value) == len(raw):
+        return [_in_order(item, inner) for item, inner in zip(value, raw, strict=True)]
+    if isinstance(value, dict) and isinstance(raw, dict) and len(value) == len(raw):
+        return {name: _in_order(item, inner) for (name, item), inner in zip(value.items(), raw.values(), strict=True)}
     return value
 
 
