@@ -40,14 +40,14 @@ class Forker:
 
     def __init__(self, program: str = "tests.kills") -> None:
         command = [sys.executable, "-W", "error", "-m", program]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def _ask(self, **options: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(options) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(options) + "\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
         return answer
 
     def start(self, role: str, path: Path | str, said: Path, **options: Any) -> int:
@@ -62,15 +62,18 @@ class Forker:
 
     def close(self) -> None:
         """End it; it leaves no writer behind."""
-        with self._process:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
+        with self.process:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
 
 
 @cache
 def forker(program: str = "tests.kills") -> Forker:
     """The forker of a program, for all tests of this process."""
+    from .trust import keep  # pytest's process alone has it
+
     made = Forker(program)
+    keep(made.process.pid)
     atexit.register(made.close)
     return made
 

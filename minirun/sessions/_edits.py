@@ -24,7 +24,7 @@ def edit_history(live: LiveSession, event: Event) -> None:
         live.memo = {}
         live.open_calls = in_order(live.open_calls)
         if live.compaction is not None and live.compaction.seq >= target:
-            before = CompactionFold.over(live.events).newest  # whoever has not loaded it knows better
+            before = CompactionFold.over(live.events).newest  # a store that has not loaded it knows better
             live.compaction = None if before is None else Compaction.of(before)
     if event.actions.compaction is not None:
         live.compaction = Compaction.of(event)

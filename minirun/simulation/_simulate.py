@@ -149,11 +149,10 @@ class _Together:
         self._clock = WorldClock()
         self._living: _Simulation | None = None
         self._outcomes: list[Outcome] = []
-        self._collect_garbage: Callable[[], None]
 
     def run(self) -> list[Outcome]:
         """The outcomes of the first of the rest."""
-        with _without_garbage_collection() as self._collect_garbage, seeded_trio(0), guarding():
+        with _without_garbage_collection(), seeded_trio(0), guarding():
             try:
                 # Ctrl-C waits for a checkpoint: in the middle of a call from SQLite it would be lost
                 trio.run(self._main, clock=self._clock.clock, restrict_keyboard_interrupt_to_checkpoints=True)
@@ -165,7 +164,7 @@ class _Together:
         at_first = state_of_run()
         for choices in self._rest:
             await self._simulate(choices)
-            self._collect_garbage()
+            _collect()
             steps = sum(outcome.steps for outcome in self._outcomes)
             if self._outcomes[-1].failure is not None or steps >= STEPS_TOGETHER or state_of_run() != at_first:
                 return
@@ -256,28 +255,22 @@ def check_settings(storage: object, processes: object) -> None:
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[Callable[[], None]]:
+def _without_garbage_collection() -> Iterator[None]:
     """
-    What ends with an object ends when it is dropped, not when the collector happens to come by; or when what this
-    yields is called, so that nothing of a simulation that is over ends during the next one.
-
-    Everything older is set aside meanwhile, so that it looks only at what a simulation has left.
+    What ends with an object ends when it is dropped, not when the collector happens to come by; or when `_collect` is
+    called, so that nothing of a simulation that is over ends during the next one.
     """
-    was_enabled, nothing_frozen = gc.isenabled(), gc.get_freeze_count() == 0
+    was_enabled = gc.isenabled()
     gc.disable()
-    if nothing_frozen:
-        gc.freeze()
-
-    def collect() -> None:
-        gc.collect()
-        if nothing_frozen:
-            gc.freeze()
-
+    _collect()
     try:
-        yield collect
+        yield
     finally:
-        if nothing_frozen:
-            gc.collect()
-            gc.unfreeze()
+        _collect()
         if was_enabled:
             gc.enable()
+
+
+def _collect() -> None:
+    """Collect what is new: as long as nothing is collected, it stays in the youngest generation, whatever is older."""
+    gc.collect(0)

@@ -88,7 +88,8 @@ class Worker:
         environment = {**told, "PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)}
         self.process = start_process(command, cwd=folder, env=environment, merged=True)
         self._said: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         for line in self.process.stdout:
@@ -108,6 +109,12 @@ class Worker:
     def send(self, what: signal.Signals) -> None:
         """Send it a signal."""
         os.kill(self.process.pid, what)
+
+    def leave(self) -> None:
+        """Kill it, if it has not ended, and close what it was heard by."""
+        self.process.kill()
+        with self.process:
+            self._reader.join(PATIENCE_S)
 
     def ends(self) -> int:
         """Tell it to end, and wait until it has."""
@@ -130,8 +137,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield start
     for each in begun:
-        each.process.kill()
-        each.process.wait()
+        each.leave()
 
 
 def leave_work(url: str, *sessions: str) -> None:

@@ -585,10 +585,10 @@ async def test_a_missing_session_hints_at_an_app_of_another_name() -> None:
     """
     services: Any = {"session_service": InMemorySessionService()}
     place: Any = {"user_id": "u", "session_id": "s", "new_message": "go"}
-    with pytest.raises(SessionNotFoundError, match=r"from the package 'tests'.*'demo'.*Runner\(app_name='tests'\)"):
+    with pytest.raises(SessionNotFoundError, match=r"from the package 'project'.*'demo'.*Runner\(app_name='project'\)"):
         async with Runner(agent=Speaker(name="speaker"), app_name="demo", **services).run_async(**place):
             pass
-    for agent, app_name in ((Speaker(name="s"), "tests"), (minirun.SequentialAgent(name="s"), "demo")):
+    for agent, app_name in ((Speaker(name="s"), "project"), (minirun.SequentialAgent(name="s"), "demo")):
         with pytest.raises(SessionNotFoundError) as caught:
             async with Runner(agent=agent, app_name=app_name, **services).run_async(**place):
                 pass
