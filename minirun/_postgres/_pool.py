@@ -40,6 +40,9 @@ POOL_SIZE: Final = 8
 # A restart of a server takes a few seconds; a failover may take longer, and is seen.
 RECONNECT_S = 10.0
 RECONNECT_PAUSES_S = (0.05, 1.0)  # the first and the longest
+# What was rolled back for another transaction (a deadlock) lets it through first: at once, it may take a lock again
+# before the other one has woken, and both stand as before.
+STAND_BACK_S = 0.05
 
 _BEGIN: Final = Statement("begin", "BEGIN ISOLATION LEVEL READ COMMITTED")
 _BEGIN_SNAPSHOT: Final = Statement("begin_snapshot", "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -168,6 +171,8 @@ class Pool:
                     again = error.sqlstate in RETRY if isinstance(error, ServerError) else not writes
                     if is_last or not again:
                         raise typed_error(error, self.name, doing, writes=writes) from error
+                    if isinstance(error, ServerError) and error.sqlstate != "26000":
+                        await self._env.sleep(STAND_BACK_S)
         raise AssertionError("the second time either returns or raises")
 
     async def _run(self, calls: Sequence[Call], *, withdraw: bool, answer_s: float | None) -> list[Result]:

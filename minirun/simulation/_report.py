@@ -161,7 +161,7 @@ def _order(choice: Choice) -> str:
 def _other(choice: Choice) -> str:
     if choice.came_true is not None:
         return choice.label
-    if choice.names:
+    if choice.picked < len(choice.names):
         return f"{choice.label}: {choice.names[choice.picked]}"
     is_told = choice.options == 2 and not _QUESTION.match(choice.label)
     return choice.label if is_told else f"{choice.label}: {choice.picked} of {choice.options}"
