@@ -19,7 +19,11 @@ __all__ = ["mortal_server"]  # a fixture
 
 ALIVE = Statement("alive", "SELECT pg_advisory_lock(4711)", once=True)
 IS_DEAD = Statement("is_dead", "SELECT NOT EXISTS (SELECT FROM pg_locks WHERE objid = 4711 AND granted)")
-LISTENERS = Statement("listeners", "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%' ORDER BY pid")
+# Of this database: tests share a server.
+LISTENERS = Statement(
+    "listeners",
+    "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database() ORDER BY pid",
+)
 LONG_S = 60.0  # which no test waits
 
 
@@ -31,6 +35,7 @@ def url() -> str:
 async def settle(*bells: Bell) -> None:
     """Go through the first looks, of those who have just come and of a new connection, until all is quiet."""
     for bell in bells:
+        await bell._listener.ensure()  # however long that takes: then all looks are due
         await bell.wait(0.05)
         await bell.wait(0.05)
 
