@@ -20,7 +20,9 @@ PID = Statement("pid", "SELECT pg_backend_pid()")
 END = Statement("end", "SELECT pg_terminate_backend($1)", "int4")
 SAY = Statement("say", "SELECT pg_notify($1, $2)", "text text")
 IS_ASLEEP = Statement(
-    "is_asleep", "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND state = 'active'"
+    "is_asleep",
+    "SELECT count(*) = 1 FROM pg_stat_activity"
+    " WHERE query LIKE '%pg_sleep%' AND state = 'active' AND datname = current_database()"
     " AND pid <> pg_backend_pid()",
 )
 IS_AWAKE = Statement("is_awake", IS_ASLEEP.sql.replace("= 1", "= 0", 1))

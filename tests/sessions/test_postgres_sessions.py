@@ -489,7 +489,8 @@ async def test_who_waits_for_a_session_is_woken_when_it_is_free(monkeypatch: pyt
             with trio.fail_after(60):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(wait)
-                    query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+                    where = "query LIKE 'LISTEN%' AND datname = current_database()"
+                    query = f"SELECT count(*) FROM pg_stat_activity WHERE {where}"
                     while sql(url, query) == [("0",)]:  # noqa: ASYNC110  # nobody tells
                         await trio.sleep(0.01)
                     await writer.finish(InvocationStatus.COMPLETED)
