@@ -119,7 +119,8 @@ class Process:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended, which is about to be told
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it at once."""

@@ -151,7 +151,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send it a signal, if it lives."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, which is about to be told
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it as nothing can prevent."""

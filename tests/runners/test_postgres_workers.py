@@ -148,10 +148,10 @@ async def test_claims_that_are_long_over_are_swept() -> None:
         assert await count(service, "minirun.claims") == 1
 
 
-async def test_supervisors_share_the_work(nursery: trio.Nursery) -> None:
+async def test_supervisors_share_the_work() -> None:
     """Each invocation comes to its end once, and more than one worker takes part."""
     names = [f"s{number:02}" for number in range(12)]
-    async with workers(new_database(), 3) as services:
+    async with workers(new_database(), 3) as services, trio.open_nursery() as nursery:
         await interrupt(services[0], *names)
         done: list[tuple[str, str]] = []
         for number, service in enumerate(services):
