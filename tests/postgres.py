@@ -190,7 +190,8 @@ class PostgresServer:
     def freeze(self) -> None:
         """Stop all its processes: its connections are open, and nobody answers."""
         for pid in self._family():
-            os.kill(pid, signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let them go on."""
