@@ -34,7 +34,7 @@ class Worker(BaseAgent):
 
 app = App("app", Worker(name="w"))
 """
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class Shell:

@@ -87,7 +87,7 @@ async def at_url(app: Any) -> AsyncGenerator[str, None]:
 
 def http_client(token: str) -> httpx2.AsyncClient:
     """A client that shows a token."""
-    return httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=30, trust_env=False)
+    return httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=120, trust_env=False)
 
 
 class Person:
