@@ -79,7 +79,8 @@ class Shell:
 
     def secret_files(self) -> list[str]:
         """The files of the folder that have the secret."""
-        return [path.name for path in sorted(self.folder.iterdir()) if SECRET.encode() in path.read_bytes()]
+        files = [path for path in sorted(self.folder.iterdir()) if path.is_file()]
+        return [path.name for path in files if SECRET.encode() in path.read_bytes()]
 
 
 @pytest.fixture
