@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import attrs
 import pytest
 import trio
 
-from minirun import Event, InMemorySessionService
+from minirun import InMemorySessionService
 from minirun.artifacts import (
     BaseArtifactService,
     DatabaseArtifactService,
@@ -73,7 +72,8 @@ def sqlite_rows(folder: Path) -> tuple[Service, Callable[[], Rows]]:
     def rows() -> Rows:
         db = sqlite3.connect(path)
         try:
-            names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+            tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+            names = [name for (name,) in tables]
             found = {name: sorted(db.execute(f"SELECT * FROM {name}").fetchall(), key=repr) for name in names}
         finally:
             db.close()
@@ -199,6 +199,9 @@ async def parts(service: BaseSessionService, key: SessionKey) -> list[Any]:
     return texts
 
 
+FIELDS = ("app_name", "user_id", "session_id", "invocation_id", "call_id", "kind", "tool", "author", "branch", "due")
+
+
 def questions() -> dict[str, Callable[[BaseSessionService], Awaitable[Any]]]:
     """All that can be asked of a service, by name."""
     asked: dict[str, Callable[[BaseSessionService], Awaitable[Any]]] = {}
@@ -216,7 +219,7 @@ def questions() -> dict[str, Callable[[BaseSessionService], Awaitable[Any]]]:
     def ask_pending(where: dict[str, str]) -> None:
         async def answer(service: BaseSessionService) -> Any:
             found = await service.list_pending(**where, include_timers=True)
-            return [[one.app_name, one.user_id, one.session_id, one.invocation_id, one.call_id, one.kind] for one in found]
+            return [[getattr(one, field) for field in FIELDS] for one in found]
 
         ask(f"pending {where}", answer)
 
