@@ -7,6 +7,7 @@ rewinds over rewinds, summaries, deletions, artifacts, and a turn of an agent.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -41,19 +42,38 @@ class Told(Env):
         return f"{path}-{self.counts[path]}"[-40:]
 
 
-class History:
-    """One history, written step by step over a service; each step is a second later."""
+async def nothing(key: SessionKey) -> None:
+    """What is done after each step, unless somebody wants to look."""
 
-    def __init__(self, service: BaseSessionService, artifacts: BaseArtifactService, env: Told) -> None:
+
+class History:
+    """
+    One history, written step by step over a service; each step is a second later.
+
+    *stored* is called after each event of a run, with its session; *done* after each part of the history.
+    """
+
+    def __init__(
+        self,
+        service: BaseSessionService,
+        artifacts: BaseArtifactService,
+        env: Told,
+        stored: Callable[[SessionKey], Awaitable[None]] = nothing,
+        done: Callable[[SessionKey], Awaitable[None]] = nothing,
+    ) -> None:
         self.service = service
         self.artifacts = artifacts
         self.env = env
+        self.stored = stored
+        self.done = done
 
     async def write(self) -> None:
         """Write all of it."""
         for part in (self.outside, self.runs, self.questions, self.forks, self.imports, self.undone, self.deleted):
             self.env.seconds[0] += 1
             await part()
+            for name in ("s", "r", "f-2"):
+                await self.done(SessionKey("app", "u", name))
         await self.turn()
 
     async def writer(self, name: str, session_id: str, user_id: str = "u") -> SessionWriter:
@@ -71,7 +91,9 @@ class History:
         for event in events:
             self.env.seconds[0] += 0.5
             await writer.append(event, begins=event is events[0])
+            await self.stored(writer.live.key)
         await writer.finish(status)
+        await self.stored(writer.live.key)
 
     async def outside(self) -> None:
         """State of all scopes, set, changed and removed by appends from outside."""
@@ -108,10 +130,12 @@ class History:
             actions = EventActions(replay=Replay(sent="next_model_call"))
             message = Event(id=f"message-{number}", author="user", message="wait", timestamp=5.0, actions=actions)
             await self.service._put_message(key, message)
+            await self.stored(key)
         writer = await self.writer("e-4", "s")
         await writer.append(answers("e-4", g="c-7"), begins=True)
         [first, _] = await self.service._messages(writer.live)
         await writer.append(first)
+        await self.stored(key)
         await writer.finish(InvocationStatus.PAUSED)
 
     async def forks(self) -> None:
@@ -146,6 +170,7 @@ class History:
             undoes = EventActions(rewind_before_invocation_id="e", rewind_before_seq=target)
             if target:
                 await writer.append(Event(id=f"undo-{name}", author="user", invocation_id=name, actions=undoes))
+            await self.stored(writer.live.key)
             await writer.finish(None)
 
     async def deleted(self) -> None:

@@ -13,6 +13,7 @@ import json
 import sqlite3
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,11 @@ from minirun.sessions import (
 )
 from minirun.sessions._live import LiveSession, RunWindow
 from minirun.sessions._postgres._verify import verify_database
+from minirun.sessions._read_only import ReadOnlyState
 
 from ..one_history import History, Told
 from ..postgres import execute
-from ..stores import database_of
+from ..stores import Elsewhere, ElsewhereInPostgres, database_of
 from .test_key_value_store import InMemory
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -309,6 +311,27 @@ def counted(service: Any) -> dict[str, int]:
     sizes = {str(key): live.size for key, live in service._cache.sessions.items()}
     assert service._cache.bytes == sum(sizes.values())
     return sizes
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_other_processes_see_each_step(kind: str, tmp_path: Path) -> None:
+    """One that looks after each event, and one that looks seldom: what they have kept is brought up to date."""
+    place: Any = tmp_path / "rows.db" if kind == "sqlite" else database_of(tmp_path)
+    make: Any = Elsewhere if kind == "sqlite" else ElsewhereInPostgres
+    env = Told()
+    async with make(place, env=env) as writing, make(place, env=env) as often, make(place, env=env) as seldom:
+
+        async def compare(service: BaseSessionService, key: SessionKey) -> None:
+            there = [await each._open(key, None) for each in (writing, service)]
+            if None not in there:
+                own, other = ([*live_of(live).items(), dict(ReadOnlyState(live.values))] for live in there if live)
+                assert own == other, key
+
+        async def both(key: SessionKey) -> None:
+            await compare(seldom, key)
+            await compare(often, key)
+
+        await History(writing, over(writing, env), env, partial(compare, often), both).write()
 
 
 async def test_a_sound_file_that_is_repaired_is_read_the_same(tmp_path: Path) -> None:
