@@ -123,7 +123,7 @@ def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
         first = begin + place * each
         own = range(first, min(first + each, begin + seeds))
         searches[name] = explore(scenario, own, options, shrinks=lambda _: False)
-    counts, taken, failed = Counter[str](), Counter[str](), 0
+    counts, taken, failed = Counter[str](), dict.fromkeys(names, 0.0), 0
     while searches:
         for name, search in [*searches.items()]:
             began = time.process_time()
