@@ -137,11 +137,11 @@ def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
                 failed += 1
                 print(f"{name}, {explored.origin}: {explored.outcome.failure!r}"[:QUOTED_CHARS_MAX], flush=True)
             if counts.total() % 1000 == 0:
-                print(f"{counts.total()} seeds, {failed} failed, {taken.total():.0f} s of processor time", flush=True)
+                print(f"{counts.total()} seeds, {failed} failed, {sum(taken.values()):.0f} s of processor time", flush=True)
     for name in names:
         print(f"{name:40} {counts[name]:>7} seeds {taken[name]:>8.1f} s {counts[name] / taken[name]:>8.1f} seeds/s")
-    rate = counts.total() / taken.total()
-    print(f"{'all':40} {counts.total():>7} seeds {taken.total():>8.1f} s {rate:>8.1f} seeds/s, {failed} failed")
+    rate = counts.total() / sum(taken.values())
+    print(f"{'all':40} {counts.total():>7} seeds {sum(taken.values()):>8.1f} s {rate:>8.1f} seeds/s, {failed} failed")
     return not failed
 
 
