@@ -129,11 +129,19 @@ def _schemas() -> Iterator[tuple[str, Any]]:
         yield f"a description of {length}", {"description": "a" * length}
     for count in (40, 41):
         yield f"{count} descriptions", {"properties": {f"p{n}": {"description": "a" * 500} for n in range(count)}}
-    for level in (12, 13):
-        deep: Any = {"type": "string"}
-        for _ in range(level):
-            deep = {"type": "array", "items": deep}
-        yield f"{level} levels", deep
+    inside: dict[str, Callable[[Any], Any]] = {
+        "items": lambda schema: schema,
+        "additionalProperties": lambda schema: schema,
+        "properties": lambda schema: {"a": schema},
+        "allOf": lambda schema: [schema],
+        "prefixItems": lambda schema: [schema],
+    }
+    for word, put in inside.items():
+        for level in (12, 13):
+            deep: Any = {"type": "string"}
+            for _ in range(level):
+                deep = {word: put(deep)}
+            yield f"{level} levels of {word}", deep
     for count in (999, 1000):
         yield f"{count} fields", {"properties": {f"p{n}": {"type": "string"} for n in range(count)}}
     for name in ("Pet", "Ring", "Ring2", "Chain", "Same", "nobody", "a~1b%20c", "Odd ü", "Empty"):
