@@ -154,10 +154,12 @@ def results() -> dict[str, Any]:
         made[f"6 bytes of structure, of {size + 1}"] = _made(tool_value, result, "desk", size + 1)
         read = mcp_types.ReadResourceResult(contents=[note, file])
         made[f"5 bytes of a resource, of {size}"] = _made(resource_value, read, "desk", size)
-    for some in ([note], [note, note], [file], [note, pdf], []):
+    resources: list[list[Any]] = [[note], [note, note], [file], [note, pdf], []]
+    for some in resources:
         read = mcp_types.ReadResourceResult(contents=some)
         made[f"a resource of {[type(each).__name__[:4] for each in some]}"] = _made(resource_value, read, "desk", 100)
-    for said in ([text], [text, text], [image], [image, text], []):
+    prompts: list[list[Any]] = [[text], [text, text], [image], [image, text], []]
+    for said in prompts:
         messages = [mcp_types.PromptMessage(role="user", content=each) for each in said]
         made[f"a prompt of {[type(each).__name__[:5] for each in said]}"] = _made(text_of, messages, "desk", 6)
         made[f"a short prompt of {[type(each).__name__[:5] for each in said]}"] = _made(text_of, messages, "desk", 5)
@@ -172,7 +174,7 @@ def results() -> dict[str, Any]:
 def questions() -> dict[str, Any]:
     """What each question of a server is to a person, and each answer to the server."""
     made: dict[str, Any] = {}
-    many = {f"f{number}": {} for number in range(101)}
+    many: dict[str, Any] = {f"f{number}": {} for number in range(101)}
     asked: dict[str, Any] = {
         "nothing": {},
         "a message": {"message": "Who\x1b?"},
