@@ -37,7 +37,8 @@ from minirun import DatabaseSessionService
 from .trust import keep
 
 __all__ = [
-    "PostgresServer", "empty_database", "execute", "missing", "new_database", "require_postgres", "shared_server",
+    "PostgresServer", "empty_database", "execute", "missing", "mortal_server", "new_database", "require_postgres",
+    "running_mortal", "shared_server",
 ]  # fmt: skip
 
 # A server that does not start in this time does not start: it takes a second or two, on a busy machine some more.
@@ -310,14 +311,19 @@ def _mortal() -> PostgresServer:
     return own_server()
 
 
-@pytest.fixture
-def mortal_server() -> PostgresServer:
-    """A server that tests may stop, freeze and kill, each leaving it running."""
+def running_mortal() -> PostgresServer:
+    """A server that tests may stop, freeze and kill, each leaving it running. Skips the test if there can be none."""
     server = _mortal()
     if not server._answers():  # a test has failed meanwhile
         server.stop()
         server.start()
     return server
+
+
+@pytest.fixture
+def mortal_server() -> PostgresServer:
+    """The same for one test."""
+    return running_mortal()
 
 
 if __name__ == "__main__":  # a server to play with: python -m tests.postgres

@@ -26,7 +26,7 @@ from ..asgi import serving  # see above
 from ..forked import WEB, Forked, run
 from ..oauth_server import OAuthServer
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 async def ran(*program: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """A process that has come to its end."""

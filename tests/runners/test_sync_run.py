@@ -22,7 +22,7 @@ from ..forked import Forked
 from ..helpers import PLACE, runner_for, stored_events
 
 # As long as nothing is wrong, a process of these tests ends at once.
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 def minirun_threads() -> list[str]:
