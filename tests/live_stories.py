@@ -373,8 +373,12 @@ def _parts(parts: Any) -> str:
             found.append(f"{answer.name}({answer.id}) = {dict(answer.response)}{more or ''}")
         elif part.inline_data is not None:
             found.append(f"<{len(part.inline_data.data)} bytes>")
+        elif part.executable_code is not None:
+            found.append(f"{part.executable_code.language} {part.executable_code.code!r}")
+        elif part.code_execution_result is not None:
+            found.append(f"{part.code_execution_result.outcome} {part.code_execution_result.output!r}")
         else:
-            found.append(repr(part.text))
+            found.append(f"({part.text!r})" if part.thought else repr(part.text))
     return " ".join(found)
 
 
