@@ -621,7 +621,8 @@ async def annals(world: World) -> None:
     pick = world.choices.choose
     by_interval = {"compaction_interval": 1 + pick(2, "interval"), "overlap_size": pick(2, "overlap")}
     by_tokens = {"token_threshold": 60, "event_retention_size": pick(3, "retained")}
-    settings = (by_interval, by_tokens, {**by_interval, **by_tokens})[pick(3, "settings")]
+    both = {**by_interval, **by_tokens}
+    settings = (by_interval, by_tokens, both)[pick(3, "settings")]
     kind = pick(2, "who sums up")
     teller = Teller(world)
 
@@ -661,7 +662,9 @@ async def annals(world: World) -> None:
     await undo(runner)
     for _ in range(2):
         await speak("ada", 1)
-    stays = supervised and len(world._processes.seats) == 1 and not world.coverage["crash"]
+    # Where the tokens leave events for which the interval asks, one summary follows another, each at the end of a run.
+    settles = settings is not both or not settings["event_retention_size"]
+    stays = supervised and settles and len(world._processes.seats) == 1 and not world.coverage["crash"]
     if stays:
         await hurry()
     logs = await read_logs(world, runner)
