@@ -648,9 +648,9 @@ async def annals(world: World) -> None:
         for _ in range(2 + pick(3, "more in a hurry")):
             async with runner.run_async(user_id="eve", session_id=SESSION, new_message=teller.text()) as run:
                 async for event in run:
-                    if event.is_final_response() and event.author != "user":
+                    await world.sleep(pick(8, "eve reads") / 10)  # meanwhile a summary of what was said before is made
+                    if event.is_final_response():
                         break  # and waits for no summary
-            await world.sleep(pick(12, "until the next one") / 10)
 
     house = House(world, {"undo": undo}, 2 * pick(2, "some of it is undone"))
     world.host(runner, house.keep)
