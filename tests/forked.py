@@ -4,8 +4,7 @@ Programs of tests that run in processes of their own, without the start of an in
 `python -m tests.forked SOCKET MODULE...` imports the modules and opens nothing. For each program that it is asked for
 it forks, twice: a keeper, which says the program's process id and its own, waits for its end and says its exit code;
 and the program, a process of one thread with its own arguments, folder, environment and standard files, which ends as
-programs end. It is killed where whoever has asked for it is gone. A server of other modules is such a program, too: it
-begins with what the first server has imported.
+programs end. It is killed where whoever has asked for it is gone.
 
 *   `Forked` is to such a program what `Popen` is to another one, and `run` what `subprocess.run` is.
 *   `relay` is a command that stands for one, for whoever takes commands only. It starts in a tenth of the time.
@@ -43,6 +42,7 @@ PREPARED = ("tests.processes", "tests.forking", "tests.kills", "minirun.memory")
 """What has imported nearly all that an application uses."""
 WEB = ("tests.signing_in", "minirun.cli", "minirun.models.providers")
 """The same, with what talks over HTTP and what a command line has."""
+OURS = ("examples", "minirun", "tests")
 ASKED_MAX = 2**16
 
 # Gives its standard files to a program, and ends as it does.
@@ -63,13 +63,17 @@ sys.exit(int(said.split()[-1]))
 
 @cache
 def _server(modules: tuple[str, ...]) -> str:
-    """The socket of a server that has imported these modules: a fork of the first one, with what is missing there."""
+    """
+    The socket of a server that has imported these modules.
+
+    Where minirun is among what they import, it is a fork of the one for `PREPARED`, with what is missing there.
+    """
     from .trust import keep  # pytest's process alone has it
 
     folder = tempfile.mkdtemp(prefix="mr-fork-")
     path = os.path.join(folder, "s")
     process: subprocess.Popen[str] | Forked
-    if modules == PREPARED:
+    if modules == PREPARED or not any(name.partition(".")[0] in OURS for name in modules):
         process = subprocess.Popen(
             [sys.executable, "-W", "error", "-m", "tests.forked", path, *modules],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

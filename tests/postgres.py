@@ -54,6 +54,7 @@ SETTINGS = {
     "max_wal_size": "64MB",  # a log of it may be in memory, as conftest.py says
     "min_wal_size": "32MB",
     "autovacuum_naptime": "10s",
+    "deadlock_timeout": "100ms",
     "dynamic_shared_memory_type": "mmap",  # files in its folder, which are removed with it
     "recovery_init_sync_method": "syncfs",  # 100 ms instead of 10 s after each kill
 }
