@@ -9,7 +9,7 @@ import trio
 __all__ = ["cancelled_everywhere"]
 
 STEPS_MAX = 400
-PATIENCE_S = 30  # for what takes milliseconds
+PATIENCE_S = 120  # for what takes milliseconds
 
 
 class CancelAt(trio.abc.Instrument):

@@ -5,13 +5,15 @@ A property runs without a deadline, because a shared machine may stall for any t
 examples each time, so that a failure there belongs to the change that is being tested. It tries a few of them; many
 with `--hypothesis-profile=many` (see examples.py).
 
-Three things cost more than most tests do, and are spared: waiting for a disk, compiling the same again, and looking
-for garbage in all that pytest has collected.
+Four things cost more than most tests do, and are spared: waiting for a disk, compiling the same again, looking for
+garbage in all that pytest has collected, and trying each character of Unicode.
 """
 
 from __future__ import annotations
 
 import gc
+import gzip
+import json
 import os
 import shutil
 import sys
@@ -20,6 +22,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.charmap import charmap_file
 from trio.testing import MockClock
 
 for name, max_examples in (("minirun", 15), ("many", 100)):
@@ -62,7 +65,23 @@ def idle_clock() -> MockClock:
     return MockClock(autojump_threshold=0.02)
 
 
+def say_what_utf_8_has() -> None:
+    """
+    Answer which characters UTF-8 can encode, as `st.text()` asks: all but the surrogates, and all of them come back.
+
+    Hypothesis tries each, which takes seconds, and keeps a file of the answer; in a new checkout there is none. (If it
+    should keep it in another way, it does not see this one.)
+    """
+    answer = charmap_file("codec-v2-utf-8")
+    if not answer.exists():
+        answer.parent.mkdir(parents=True, exist_ok=True)
+        made = answer.with_name(f"{os.getpid()}.gz")  # another worker does the same
+        made.write_bytes(gzip.compress(json.dumps([[[0, 0xD7FF], [0xE000, sys.maxunicode]], []]).encode()))
+        made.replace(answer)
+
+
 def pytest_collection_finish() -> None:
-    """Set aside what is there before the first test: half a gigabyte that each search for garbage would go through."""
+    """Before the first test: set aside what is there, half a gigabyte that each search for garbage would go through."""
+    say_what_utf_8_has()
     gc.collect()
     gc.freeze()

@@ -49,7 +49,7 @@ def runner_in(sessions: SqliteSessionService, issuer: str) -> Runner:
     async def read_mail(tool_context: ToolContext) -> str:
         """Read the mail; once more, if the token is refused."""
         credential = await tool_context.request_credential(config)
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(trust_env=False, timeout=120) as client:
             for is_last in (False, True):
                 headers = {"authorization": f"Bearer {credential.reveal()}"}
                 response = await client.get(f"{issuer}/api", headers=headers)

@@ -205,8 +205,8 @@ class Speech:
 
     @property
     def is_speaking(self) -> bool:
-        """Whether an answer is being given."""
-        return self._answer is not None
+        """Whether an answer is being given, and is not over: the server would say nothing of an interruption."""
+        return self._answer is not None and self._answer.item_id != self._over
 
     @property
     def plays_until(self) -> float:

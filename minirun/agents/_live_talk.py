@@ -61,6 +61,9 @@ _ERRORS_IN_A_ROW = 100
 # How long a conversation that is over waits for the text of what was said last, which is understood by another model.
 _TEXT_WAIT_S = 5.0
 
+# What the program interrupts when no answer is being given: one that is over may be played by now.
+_WHAT_IS_PLAYED: Final = object()
+
 
 class Talk:
     """See the module."""
@@ -355,8 +358,10 @@ class Talk:
                 return
             what = Input.RESULTS if self.state is State.CALLING and told is Input.ASKED else told
         if what is Input.INTERRUPTED:
-            self.calls.interrupt()
             await self.speech.cut_playing()
+            if about is _WHAT_IS_PLAYED:
+                return
+            self.calls.interrupt()
         if what is Input.OVER and self._is_cut:
             self._is_cut = False  # of the answer that was interrupted: the next one may have been asked for already
             return
@@ -412,9 +417,11 @@ class Talk:
         self.state = State.CLOSING
 
     async def interrupt(self) -> None:
-        """Stop the answer that is being given, as the program wants it."""
+        """Stop the answer that is being given, or played, as the program wants it."""
         connection = self.connection
-        if connection is not None and self.speech.is_speaking:
+        if not self.speech.is_speaking:
+            self.inbox.post((Input.INTERRUPTED, _WHAT_IS_PLAYED))
+        elif connection is not None:
             self.speech.interrupt()
             self.inbox.post((Input.INTERRUPTED, None))
             with suppress(ModelError):  # it was lost, and `receive` says so

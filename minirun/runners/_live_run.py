@@ -180,7 +180,7 @@ class LiveRun(Run):
             del reports[next(iter(reports))]
 
     async def interrupt(self) -> None:
-        """Stop the answer that is being given, as if the user had spoken; what was played of it is stored."""
+        """Stop the answer that is given, or still played, as if the user had spoken; what was heard of it is stored."""
         await trio.lowlevel.checkpoint()
         if self._line.talk is not None:
             await self._line.talk.interrupt()

@@ -54,7 +54,7 @@ from ..benchmarks.hosts import measure
 from ..helpers import PLACE, runner_for, stored_events
 
 # As long as nothing is wrong, nothing here takes longer.
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 def minirun_threads() -> list[str]:

@@ -41,7 +41,7 @@ place = {"user_id": "u", "session_id": "s"}
 def forked(child):
     pid = os.fork()
     if not pid:
-        signal.alarm(20)
+        signal.alarm(120)
         try:
             child()
         except BaseException as error:

@@ -59,7 +59,7 @@ agent = LlmAgent(name="echo", model=ScriptedLlm(model), tools=[slow, set])
 """
 
 # As long as nothing is wrong, a process of these tests ends at once.
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 GUIDE = Path(package.__file__).parent / "docs"
 

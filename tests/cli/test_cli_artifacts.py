@@ -94,7 +94,7 @@ def test_get_tells_what_cannot_be_written(store: tuple[str, str], tmp_path: Path
         (">&-", "standard output is closed; name a file with --out"),
     ):
         line = f"{shlex.join(command)} {more}"
-        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stdout) == (1, "")
         assert message in done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
@@ -109,7 +109,7 @@ def test_get_leaves_no_half_of_a_file(store: tuple[str, str], tmp_path: Path) ->
     limited = (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); from minirun.cli import main; main()"
     )
-    done = subprocess.run([sys.executable, "-c", limited, *command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", limited, *command], capture_output=True, text=True, timeout=120)
     assert (done.returncode, out.exists()) == (1, False)
     assert "cannot be written: File too large" in done.stderr
     assert "Traceback" not in done.stderr

@@ -34,7 +34,7 @@ class Worker(BaseAgent):
 
 app = App("app", Worker(name="w"))
 """
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class Shell:
@@ -79,7 +79,8 @@ class Shell:
 
     def secret_files(self) -> list[str]:
         """The files of the folder that have the secret."""
-        return [path.name for path in sorted(self.folder.iterdir()) if SECRET.encode() in path.read_bytes()]
+        files = [path for path in sorted(self.folder.iterdir()) if path.is_file()]
+        return [path.name for path in files if SECRET.encode() in path.read_bytes()]
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ class Slow(BaseAgent):
 app = App(name="app", root_agent=Slow(name="slow"))
 """
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 @pytest.fixture

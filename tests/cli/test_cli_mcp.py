@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning"
 ROOT = Path(__file__).parents[2]
 
 # As long as nothing is wrong, a process of these tests answers at once.
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 # What the official client makes of a server that is killed while it works.
 LOST = (MCPError, httpx2.TransportError, ExceptionGroup)

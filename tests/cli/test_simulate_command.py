@@ -232,7 +232,8 @@ def test_ctrl_c_ends_all_processes(folder: Path) -> None:
         workers: set[int] = set()
         try:
             while len(workers) < 2:
-                workers.add(int(process.stderr.readline().split()[1]))
+                if (line := process.stderr.readline().split())[0] == "worker":  # others tell how far they are
+                    workers.add(int(line[1]))
         finally:
             os.killpg(process.pid, signal.SIGINT)
         output, errors = process.communicate()

@@ -80,7 +80,7 @@ class Desk:
         import httpx2
 
         credential = await tool_context.request_credential(self.config)
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(trust_env=False, timeout=120) as client:
             for is_last in (False, True):
                 headers = {"authorization": f"Bearer {credential.reveal()}"}
                 response = await client.get(self.server.api, headers=headers)
@@ -662,7 +662,7 @@ async def test_headers_of_a_run_are_its_users() -> None:
             """Ask the API."""
             import httpx2
 
-            async with httpx2.AsyncClient(trust_env=False) as client:
+            async with httpx2.AsyncClient(trust_env=False, timeout=120) as client:
                 response = await client.get(at.server.api, headers=await headers(tool_context))
                 if response.status_code == 401:
                     response = await client.get(at.server.api, headers=await headers(tool_context, refresh=True))

@@ -17,7 +17,7 @@ pytest.importorskip("httpx2", reason="the extra `minirun[models]` is not install
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "signed_in_mail.py"
 CALLBACK = "http://127.0.0.1:8765/callback"
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 async def test_a_user_signs_in_once_and_reads_mail_twice() -> None:

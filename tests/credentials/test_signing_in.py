@@ -26,7 +26,7 @@ from ..asgi import serving  # see above
 from ..fork_server import program, run, start
 from ..oauth_server import OAuthServer
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 async def ran(*asked: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """A process that has come to its end."""

@@ -87,7 +87,7 @@ async def at_url(app: Any) -> AsyncGenerator[str, None]:
 
 def http_client(token: str) -> httpx2.AsyncClient:
     """A client that shows a token."""
-    return httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=30, trust_env=False)
+    return httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=120, trust_env=False)
 
 
 class Person:
@@ -672,7 +672,7 @@ async def test_an_application_that_mounts_it_enters_it() -> None:
     with pytest.raises(ServiceClosedError, match="async with app"):
         await asgi_status(mounted, {"host": "localhost"})
     async with at_url(Starlette(routes=[Mount("/agents", mounted)], lifespan=lifespan)) as url:
-        async with httpx2.AsyncClient(headers={"x-user": "cyd"}, trust_env=False) as http:
+        async with httpx2.AsyncClient(headers={"x-user": "cyd"}, trust_env=False, timeout=120) as http:
             async with Client(streamable_http_client(f"{url}/agents/mcp", http_client=http)) as client:
                 assert said(await client.call_tool("desk", {"message": "who"})) == "cyd for the 1."
     with pytest.raises(ServiceInUseError, match="another one"):

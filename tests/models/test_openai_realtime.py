@@ -59,7 +59,7 @@ from ..provider_servers.openai_realtime import (
 )
 from ..provider_servers.sockets import websockets_at
 
-PATIENCE_S = 30  # for what takes milliseconds
+PATIENCE_S = 120  # for what takes milliseconds
 MANUAL = {"automatic_activity_detection": {"disabled": True}}
 VOICE = b"\1\0" * 2400  # 100 ms
 SILENCE = b"\0\0" * 2400

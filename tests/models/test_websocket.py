@@ -34,7 +34,7 @@ from minirun.models._websocket import WebSocket, connected
 from ..cancelled_steps import cancelled_everywhere
 from ..provider_servers.sockets import Peer, Refusal, websockets_at
 
-PATIENCE_S = 30  # for what takes milliseconds
+PATIENCE_S = 120  # for what takes milliseconds
 
 
 async def echo(peer: Peer) -> None:

@@ -28,7 +28,8 @@ BROKEN = {
     "test_leaves.py": """
         import subprocess, sys
         def test_it():
-            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)  # left"])
+            left = "import time; print(flush=True); time.sleep(1000)  # left"
+            subprocess.Popen([sys.executable, "-c", left], stdout=subprocess.PIPE).stdout.readline()  # it has begun
     """,
     "test_daemon.py": """
         import subprocess, sys

@@ -7,8 +7,9 @@ from trio.testing import MockClock
 
 from minirun.events import Event
 from minirun.testing import ScriptedLive, ScriptedLlm, hear
+from minirun.testing._live_dialects import DialectName
 
-from ..live_client import conversing, is_over, lines, new_runner, sent_of, stored
+from ..live_client import both, conversing, is_over, lines, new_runner, sent_of, stored
 
 VOICE, SILENCE = b"\1\0" * 2_400, b"\0\0" * 14_400  # 0.1 and 0.6 s
 
@@ -79,3 +80,40 @@ async def test_who_hangs_up_says_what_was_played(autojump_clock: MockClock) -> N
                         break
             told = [told for _, told in cuts(await stored(runner))]
         assert told == expected
+
+
+async def test_the_program_interrupts_what_is_being_played(autojump_clock: MockClock) -> None:
+    """`interrupt` stores what was heard of an answer that the server was done with; the next answer is whole."""
+    model = ScriptedLive(["one two three four", "Fine."], dialect="openai", word_ms=1_000)
+    async with new_runner(model) as runner:
+        async with conversing(runner) as client:
+            await client.ask("count")
+            await trio.sleep(2.3)
+            await client.live.interrupt()
+            notice = await client.until(lambda event: event.partial and event.interrupted)
+            assert notice.live == {"item_id": "answer-1"}
+            await client.until(is_over)
+            assert (await client.ask("stop")).text == "Fine."
+        events = await stored(runner)
+    assert lines(events) == ["user: count", "root: one two three four", "root: -", "user: stop", "root: Fine."]
+    assert [told for _, told in cuts(events)] == [{"heard": "one two", "unheard": "three four"}]
+    assert [each.kind for each in sent_of(model, "cancel", "truncate")] == ["truncate"]
+
+
+@both
+async def test_an_interruption_that_comes_with_the_end_costs_no_answer(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
+    """While the end of an answer waits for its reader, the server has nothing to interrupt any more, nor to drop."""
+    model = ScriptedLive(["One.", "Two."], dialect=dialect)
+    async with new_runner(model) as runner:
+        async with runner.run_live(user_id="u", session_id="s") as live:
+            await live.send_text("count")
+            async for event in live:
+                if event.text == "One." and is_over(event):  # the run goes on at the next `anext`
+                    await live.interrupt()
+                    await live.send_text("go on")
+                    await live.aclose()
+        events = await stored(runner)
+    said = [line for line in lines(events) if line != "root: -"]  # what was not played of the first
+    assert said == ["user: count", "root: One.", "user: go on", "root: Two."]

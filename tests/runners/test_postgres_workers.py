@@ -18,7 +18,7 @@ from ..postgres import new_database
 from ..postgres_sessions import name_of, sql
 from .test_supervise import interrupt, statuses
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 class Slow(BaseAgent):

@@ -23,7 +23,7 @@ from ..fork_server import start as start_process
 from ..helpers import PLACE, runner_for, stored_events
 
 # As long as nothing is wrong, a process of these tests ends at once.
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 def minirun_threads() -> list[str]:

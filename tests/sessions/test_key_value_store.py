@@ -29,6 +29,7 @@ from minirun import (
 )
 from minirun.errors import (
     ConfigurationError,
+    MinirunError,
     StaleSessionError,
     StorageCorruptError,
     StorageError,
@@ -36,12 +37,11 @@ from minirun.errors import (
     StorageFullError,
 )
 from minirun.sessions import KeyValueSessionService, KeyValueStore
-from minirun.testing import ScriptedLlm, session_service_checks
+from minirun.testing import ScriptedLlm, check_session_service, session_service_checks
 
 from ..fork_server import program, run
+from ..kept_open import keeps
 from ..stores import HERE, append, get, texts
-
-CHECKS = session_service_checks(durable=True)
 
 
 class InMemory(KeyValueStore):
@@ -88,14 +88,13 @@ class Failing(InMemory):
 
 
 @pytest.mark.parametrize("cache_bytes", [2**20, 0], ids=["cached", "read again each time"])
-@pytest.mark.parametrize("check", CHECKS)
-async def test_a_store_of_two_methods_keeps_the_contract(check: str, cache_bytes: int, tmp_path: Path) -> None:
+async def test_a_store_of_two_methods_keeps_the_contract(cache_bytes: int, tmp_path: Path) -> None:
     """Each check of the public contract holds over the example's store, reopened as often as a check likes."""
 
     def opened() -> KeyValueSessionService:
         return KeyValueSessionService(JsonLines(tmp_path / "sessions.jsonl"), cache_bytes=cache_bytes)
 
-    await CHECKS[check](opened)
+    await keeps(opened, session_service_checks, durable=True)
 
 
 class Unsorted(InMemory):
@@ -128,13 +127,9 @@ class LosesSpaces(InMemory):
 async def test_the_contract_finds_a_broken_store(store: type[InMemory]) -> None:
     """A store with a plausible mistake fails the public contract."""
     values: dict[str, str] = {}
-    failed = 0
-    for check in CHECKS.values():
-        try:
-            await check(lambda: KeyValueSessionService(store(values)))
-        except Exception:
-            failed += 1
-    assert failed
+    with pytest.raises((AssertionError, MinirunError)) as caught:
+        await check_session_service(lambda: KeyValueSessionService(store(values)), durable=True)
+    assert "this breaks the session service's promise" in caught.value.__notes__[-1]
 
 
 class ReturnsRows(InMemory):

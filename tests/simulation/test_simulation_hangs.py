@@ -387,7 +387,7 @@ def test_the_watchdog_ends_without_work(monkeypatch: pytest.MonkeyPatch) -> None
     simulate(scenario, SeededChoices(1), storage="memory").check()
     for thread in threading.enumerate():
         if thread.name == _watchdog.NAME:
-            thread.join(20)
+            thread.join(120)
             assert not thread.is_alive()
 
 

@@ -501,7 +501,7 @@ def test_two_bridges_and_two_synchronous_runs_share_a_toolset() -> None:
     with ThreadPoolExecutor(2) as threads:
         for work in (by_bridge, lambda: run_sync(agent, "go").text):
             found = [threads.submit(work) for _ in range(2)]
-            assert [each.result(timeout=60) for each in found] == ["3", "3"]
+            assert [each.result(timeout=120) for each in found] == ["3", "3"]
     assert not tools._entries
 
 

@@ -253,7 +253,7 @@ async def test_a_call_ends_with_the_toolset_that_it_was_made_with(is_older: bool
         async with runner.run_async(**PLACE, new_message="go") as run:
             found.extend([each.response for event in [e async for e in run] for each in event.get_function_responses()])
 
-    with trio.fail_after(30):
+    with trio.fail_after(120):
         async with trio.open_nursery() as nursery:
             async with McpToolset((lambda: older.transport(server)) if is_older else server) as tools:
                 # As it is, and not the toolset: an agent that asks that for its list again is refused.

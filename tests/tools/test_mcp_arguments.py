@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from trio.testing import MockClock
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from minirun import InMemoryRunner, LlmAgent
 from minirun.errors import McpError, MinirunError
