@@ -275,7 +275,7 @@ def serve(listener: socket.socket) -> dict[str, Any]:
     gc.collect()
     gc.freeze()  # what is there is no garbage: no process needs to look through it
     while True:
-        ready, _, _ = select.select([listener, 0], [], [])
+        ready, _, _ = select.select([listener.fileno(), 0], [], [])
         if 0 in ready:  # whoever has started it is gone
             os._exit(0)
         connection, _ = listener.accept()

@@ -65,6 +65,7 @@ class Machine:
                 await self.server.held.wait()
             process.kill()
             assert process.wait() == -signal.SIGKILL
+            assert process.stderr is not None
             self.printed += (process.stdout.read() + process.stderr.read()).encode()
         self.server.hold.set()
         self.server.hold = None
