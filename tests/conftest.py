@@ -5,8 +5,9 @@ A property runs without a deadline, because a shared machine may stall for any t
 examples each time, so that a failure there belongs to the change that is being tested. It tries a few of them; many
 with `--hypothesis-profile=many` (see examples.py).
 
-Four things cost more than most tests do, and are spared: waiting for a disk, compiling the same again, looking for
-garbage in all that pytest has collected, and trying each character of Unicode.
+Five things cost more than most tests do, and are spared: waiting for a disk, compiling the same again, looking for
+garbage in all that pytest has collected, trying each character of Unicode, and reading the certificates that the system
+trusts for each client of HTTP.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,14 @@ if sys.dont_write_bytecode and sys.pycache_prefix is None:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(BYTECODE)
         sys.dont_write_bytecode = False
+
+
+try:
+    import httpcore2
+except ImportError:
+    pass  # an extra that is not installed
+else:
+    vars(httpcore2)["default_ssl_context"] = cache(httpcore2.default_ssl_context)
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ Simulated seeds in a second of one core, and where the time of one seed goes, in
     python -m tests.benchmarks.seeds ROUNDS SEEDS
 
 The benchmark starts it once; works take turns in it as they do there. Two forks of it at once show what `--jobs 2` of
-`minirun simulate` can come to, beside one. The reference world is the bank of `test_simulation.py`, whose three users move money at once; `tools` is of the same file.
+`minirun simulate` can come to, beside one. The reference world is the bank of `test_simulation.py`, whose three users
+move money at once; `tools` is of the same file.
 
 Rules of this file:
 

@@ -238,8 +238,9 @@ def test_what_cannot_be_done_is_told(folder: Path, arguments: list[str], status:
 
 def test_ctrl_c_ends_all_processes(folder: Path) -> None:
     """SIGINT to all of them at once, as a terminal sends it: exit status 130, no traceback, nobody left."""
-    arguments = ["simulate", "scenarios.py::endless", "--jobs", "2", "--storage", "memory"]
-    with start(["-W", "error", "-c", HURRIED, *arguments], cwd=folder, env={**os.environ, **ONE_HASH}, start_new_session=True) as process:
+    arguments = ["-c", HURRIED, "simulate", "scenarios.py::endless", "--jobs", "2", "--storage", "memory"]
+    environment = {**os.environ, **ONE_HASH}
+    with start(["-W", "error", *arguments], cwd=folder, env=environment, start_new_session=True) as process:
         assert process.stderr is not None
         workers: set[int] = set()
         try:

@@ -77,8 +77,8 @@ class Other:
         if self.process.poll() is None:
             self.kill()
         self._reader.join()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            pipe.close()
+        with self.process:  # closes its streams
+            pass
 
 
 class Others(list[Other]):
