@@ -70,6 +70,7 @@ class Other:
         return said[-1]
 
     def _errors(self) -> str:
+        assert self.process.stderr is not None
         return self.process.stderr.read()
 
     def close(self) -> None:
