@@ -29,7 +29,7 @@ _Pool = TypeVar("_Pool", httpx2.AsyncClient, httpx2.AsyncHTTPTransport)
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """Who is trusted, for all pools: to read the certificates of the system takes 25 ms, in which nothing else runs."""
+    """The certificates that the system trusts, for all pools: reading them takes 25 ms, in which nothing else runs."""
     return httpx2.create_ssl_context(trust_env=False)
 
 

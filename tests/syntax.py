@@ -6,7 +6,7 @@ import ast
 import gc
 from functools import cache
 
-__all__ = ["children", "nodes", "parsed"]
+__all__ = ["children", "forget", "nodes", "parsed"]
 
 
 @cache
@@ -39,3 +39,9 @@ def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
     for node in found:
         found += children(node)
     return tuple(found)
+
+
+def forget() -> None:
+    """Keep none of them any longer."""
+    parsed.cache_clear()
+    nodes.cache_clear()

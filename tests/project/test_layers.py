@@ -362,11 +362,11 @@ def is_typing_only(test: ast.expr) -> bool:
 
 
 @cache
-def imports_of(path: str, tree: ast.Module, modules: frozenset[str]) -> tuple[Import, ...]:
+def imports_of(path: str, source: str, modules: frozenset[str]) -> tuple[Import, ...]:
     """Every import in a file, wherever it stands. *modules* are those of the package."""
     package = path.split("/")[:-1]
     found = []
-    waiting: list[tuple[ast.AST, tuple[str, ...], bool]] = [(tree, (), False)]
+    waiting: list[tuple[ast.AST, tuple[str, ...], bool]] = [(parsed(source), (), False)]
     while waiting:
         node, scopes, typing_only = waiting.pop()
         if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call)):
@@ -437,15 +437,14 @@ def check_file(path: str, source: str, modules: frozenset[str]) -> Iterator[tupl
     if place is None:
         yield 1, f"{module} is in no layer; add it to LAYERS"
         return
-    tree = parsed(source)
-    for each in imports_of(path, tree, modules):
+    for each in imports_of(path, source, modules):
         yield from ((each.line, text) for text in check_moment(path, place.unit, each))
         if each.inside:
             yield from ((each.line, text) for text in check_direction(path, place, each))
         elif each.target != COMPUTED:
             yield from ((each.line, text) for text in check_dependency(path, place, each))
     if place.layer in SYNCHRONOUS:
-        for node in nodes(tree):
+        for node in nodes(parsed(source)):
             if isinstance(node, (ast.AsyncFunctionDef, ast.Await)):
                 yield node.lineno, f"{place.layer} is synchronous"
 

@@ -100,7 +100,7 @@ def circle_in(files: Mapping[str, str]) -> list[str]:
     graph = {
         module_of(path): {
             each.target
-            for each in imports_of(path, parsed(source), modules)
+            for each in imports_of(path, source, modules)
             if each.inside and not each.typing_only and "__getattr__" not in each.scopes
         }
         for path, source in files.items()
