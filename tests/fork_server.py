@@ -12,7 +12,7 @@ these, or of the beginning itself, starts a real one.
 
 This file is both sides. As a script it is the server: it has a listening socket as its argument, and the modules to
 import. Who connects to it sends a request with three files, standard input, output and error; and reads which process
-that has become, and how it has ended. Where nobody reads that any more, the process is killed.
+that has become, which one keeps it, and how it has ended. Where nobody reads that any more, the process is killed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-__all__ = ["BARE", "MINIRUN", "PYTEST", "Process", "program", "relay", "run", "start"]
+__all__ = ["BARE", "MINIRUN", "NOT_REWRITTEN", "PYTEST", "Process", "program", "relay", "run", "start"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,11 +51,18 @@ BARE = (
 )
 # And minirun, and programs of the tests.
 MINIRUN = BARE.replace("hypothesis ", "").replace(" pytest", "") + (
-    " tests.warmed examples.librarian tests.forking tests.mcp_kills tests.mcp_served tests.mcp_servers.desk"
-    " tests.mcp_servers.hostile tests.mcp_servers.kinds tests.mcp_servers.older tests.processes tests.signing_in"
+    " tests.warmed examples.librarian tests.forking tests.kills tests.mcp_kills tests.mcp_served tests.mcp_servers.desk"
+    " tests.mcp_servers.hostile tests.mcp_servers.kinds tests.mcp_servers.older tests.mortals tests.processes tests.signing_in"
 )
-# For processes that are pytest: nothing that has a plugin, of which pytest says that it cannot be rewritten any more.
-PYTEST = "asyncio attrs cattrs.preconf difflib pytest _pytest.debugging sqlite3 trio trio.testing unittest.mock"
+# For processes that are pytest. It says of what has a plugin that it cannot be rewritten any more; NOT_REWRITTEN are
+# arguments with which it does not. What has plugins of ours, and is looked at, is imported by each.
+PYTEST = (
+    "asyncio attrs cattrs.preconf difflib hypothesis.strategies pytest _pytest.debugging pytest_trio.plugin sqlite3"
+    " trio trio.testing unittest.mock"
+    " minirun minirun.simulation._pytest minirun.simulation._explore minirun.simulation._mutate"
+    " minirun.simulation._processes minirun.simulation._report minirun.simulation._watchdog minirun.testing"
+)
+NOT_REWRITTEN = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 # As long as nothing is wrong, a process of a test ends at once.
 PATIENCE_S = 120
@@ -75,7 +82,7 @@ there.sendall(asked)
 said = b""
 while more := there.recv(64):
     said += more
-sys.exit(int(said.split()[1]))
+sys.exit(int(said.split()[-1]))
 """
 
 
@@ -85,24 +92,26 @@ sys.exit(int(said.split()[1]))
 class Process:
     """A process that was forked, with text streams; what it has in common with `subprocess.Popen` is called alike."""
 
-    def __init__(self, request: dict[str, Any], modules: str, *, merged: bool) -> None:
+    def __init__(self, request: dict[str, Any], modules: str, *, merged: bool, errors: int | None) -> None:
         self.args = request["arguments"]
         self.returncode: int | None = None
         self._read: dict[str, str] = {}
         reading, writing = os.pipe()
         output, written = os.pipe()
-        errors, told = (-1, written) if merged else os.pipe()
+        heard, told = -1, written if merged else errors
+        if told is None:
+            heard, told = os.pipe()
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(_server(modules))
         asked = ascii(request).encode()
         socket.send_fds(self._connection, [len(asked).to_bytes(HEAD_BYTES, "big")], [reading, written, told])
         self._connection.sendall(asked)
-        for each in {reading, written, told}:
+        for each in {reading, written, told} - {errors}:
             os.close(each)
         self.stdin: TextIO = os.fdopen(writing, "w", encoding="utf-8")
         self.stdout: TextIO = os.fdopen(output, encoding="utf-8", errors="replace")
-        self.stderr: TextIO | None = None if merged else os.fdopen(errors, encoding="utf-8", errors="replace")
-        self.pid = int(self._told())
+        self.stderr: TextIO | None = None if heard < 0 else os.fdopen(heard, encoding="utf-8", errors="replace")
+        self.pid, self.keeper = map(int, self._told().split())
 
     def __enter__(self) -> Process:
         return self
@@ -228,6 +237,7 @@ def start(
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
     merged: bool = False,
+    errors: int | None = None,
     modules: str = MINIRUN,
 ) -> Process:
     """
@@ -239,11 +249,12 @@ def start(
         env: Its environment; without it that of the tests as it is now.
         start_new_session: Whether it leads a process group, so that a signal can be sent to it and to its children.
         merged: Whether its errors go where its output goes.
+        errors: A file descriptor that its errors go to.
         modules: What it finds imported.
     """
     environment = dict(os.environ if env is None else env)
     request = {"arguments": [*arguments], "cwd": str(cwd), "env": environment, "leads": start_new_session}
-    return Process(request, modules, merged=merged)
+    return Process(request, modules, merged=merged, errors=errors)
 
 
 def run(
@@ -313,7 +324,7 @@ def watched(connection: socket.socket) -> dict[str, Any]:
     if process == 0:
         if request["leads"]:
             os.setsid()
-        connection.sendall(f"{os.getpid()}\n".encode())
+        connection.sendall(f"{os.getpid()} {os.getppid()}\n".encode())
         connection.close()
         for number, each in enumerate(streams):
             os.dup2(each, number)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import atexit
 import json
 import shutil
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -27,24 +25,20 @@ from minirun.sessions import InvocationStatus, Session
 from minirun.sessions._fold import fold
 from minirun.sessions._state import Scope, Values, scope_of
 
+from .fork_server import program, start
 from .kills import planned
 from .sessions.test_session_properties import check_file, only
 
 __all__ = ["Forker", "Ledger", "forker"]
 
-ROOT = Path(__file__).parents[1]
-
 
 class Forker:
-    """The process that starts writers; see kills.py, or another *program* of its kind."""
+    """The process that starts writers; see kills.py. *of* is another program of its kind."""
 
-    def __init__(self, program: str = "tests.kills") -> None:
-        command = [sys.executable, "-W", "error", "-m", program]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, of: str = "tests.kills") -> None:
+        self.process = start(program(of), errors=2)
 
     def _ask(self, **options: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(options) + "\n")
         self.process.stdin.flush()
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
@@ -63,17 +57,17 @@ class Forker:
     def close(self) -> None:
         """End it; it leaves no writer behind."""
         with self.process:
-            assert self.process.stdin is not None
-            self.process.stdin.close()
+            pass  # that its input ends tells it to end
 
 
 @cache
-def forker(program: str = "tests.kills") -> Forker:
+def forker(of: str = "tests.kills") -> Forker:
     """The forker of a program, for all tests of this process."""
     from .trust import keep  # pytest's process alone has it
 
-    made = Forker(program)
+    made = Forker(of)
     keep(made.process.pid)
+    keep(made.process.keeper)
     atexit.register(made.close)
     return made
 

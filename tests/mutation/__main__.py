@@ -3,6 +3,7 @@
 
     python -m tests.mutation map                          make the map, or make anew what changed of it
     python -m tests.mutation --seed 1 --count 300         try a sample; one that was interrupted goes on
+    python -m tests.mutation --under minirun/sessions     a sample of the modules whose paths begin so
     python -m tests.mutation --report                     the report of what was tried by now
     python -m tests.mutation --again                      try those once more that have survived
     python -m tests.mutation --only ID                    try one, which may be the beginning of an id
@@ -29,7 +30,7 @@ import attrs
 from .lines import ROOT, LineMap, digest
 from .operators import Mutant, changed_tree
 from .recorder import environment, options, record
-from .sample import Chooser, all_mutants, equivalents, in_sample
+from .sample import Chooser, all_mutants, equivalents, in_sample, under
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "minirun-mutation"
 FILES_AT_ONCE = 25  # of tests, in one process that makes the map
@@ -44,6 +45,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes that work at the same time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300, help="mutants of the sample")
+    parser.add_argument("--under", action="append", default=[], metavar="PATH", help="only mutants of these modules")
     parser.add_argument("--cache", type=Path, default=CACHE, help="the folder of the map and the results")
     parser.add_argument("--report", action="store_true", help="try none")
     parser.add_argument("--again", action="store_true", help="try survivors once more")
@@ -57,7 +59,7 @@ def main() -> int:
     has_hook = hasattr(sys.modules.get("sitecustomize"), "changed")
     if not (asked.show or asked.report or has_hook):  # which the children of tests have, too
         os.execve(sys.executable, [sys.executable, "-m", "tests.mutation", *sys.argv[1:]], environment())
-    every = all_mutants(cache=asked.cache)
+    every = under(asked.under, all_mutants(cache=asked.cache))
     if asked.show:
         for mutant in every:
             if mutant.id.startswith(asked.show):
@@ -134,7 +136,7 @@ def run(
     chooser = Chooser(line_map)
     with tempfile.TemporaryDirectory(prefix="mr-mutants-") as place:
         driver = Driver(mutants, chooser, is_done, tell, jobs, Path(place))
-        pytest.main([*options(Path(place, "t")), *chooser.files], plugins=[driver])
+        pytest.main([*options(Path(place, "t")), *chooser.files_for(mutants)], plugins=[driver])
 
 
 def describe(mutant: Mutant) -> str:

@@ -19,7 +19,7 @@ import attrs
 from .lines import ROOT, LineMap, digest, modules
 from .operators import Mutant, mutants_of
 
-__all__ = ["Chooser", "Chosen", "all_mutants", "equivalents", "in_sample"]
+__all__ = ["Chooser", "Chosen", "all_mutants", "equivalents", "in_sample", "under"]
 
 EQUIVALENT = Path(__file__).parent / "equivalent.txt"
 # Seconds of tests, by the processor time that they take, for one mutant. Most have far less to run; a line that
@@ -54,6 +54,11 @@ def in_sample(mutants: Sequence[Mutant], seed: int, count: int) -> list[Mutant]:
     return sorted(mutants, key=lambda each: hashlib.sha256(f"{seed}:{each.id}".encode()).digest())[:count]
 
 
+def under(paths: Sequence[str], mutants: Sequence[Mutant]) -> list[Mutant]:
+    """Those of modules whose path begins with one of *paths*; all of them if there is none."""
+    return [mutant for mutant in mutants if not paths or mutant.path.startswith(tuple(paths))]
+
+
 def equivalents() -> dict[str, str]:
     """Why no test can kill a mutant, by its id: one line each in equivalent.txt, `id | argument`."""
     lines = [line for line in EQUIVALENT.read_text("utf-8").splitlines() if line and not line.startswith("#")]
@@ -77,8 +82,6 @@ class Chooser:
         passages = list(line_map.passages())
         self.seconds = {each.test: each.seconds for each in passages}
         self.waited_s = {each.test: each.waited_s for each in passages}
-        self.files = sorted({test.partition("::")[0] for test in self.seconds})
-        """The files of tests that pass something."""
         self.loading = line_map.loading()
         """Lines of functions that are passed when modules and tests are imported."""
         self._by_line: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -107,6 +110,10 @@ class Chooser:
             if not passing:
                 passing = self._passing(mutant.path, list(self._by_line.get(mutant.path, ())))
         return self._in_order(mutant.path, passing)
+
+    def files_for(self, mutants: Iterable[Mutant]) -> list[str]:
+        """The files of all tests that look at one of these: no others need to be collected."""
+        return sorted({test.partition("::")[0] for mutant in mutants for test in self.choose(mutant).tests})
 
     def _passing(self, module: str, lines: Iterable[int]) -> set[str]:
         by_line = self._by_line.get(module, {})

@@ -20,7 +20,7 @@ from ..mutation import lines
 from ..mutation.driver import Ended, _wait
 from ..mutation.lines import LineMap, digest, ranges
 from ..mutation.operators import changed_code, changed_tree, mutants_of
-from ..mutation.sample import Chooser, all_mutants, equivalents, in_sample
+from ..mutation.sample import Chooser, all_mutants, equivalents, in_sample, under
 from ..mutation.swap import UnswappableError, swap
 
 # --- operators --------------------------------------------------------------------------------------------------------
@@ -276,6 +276,14 @@ def test_only_tests_that_pass_the_line_are_chosen_near_and_cheap_ones_first() ->
     files = [test.partition("tests/")[2] for test in chosen.tests]
     assert files == ["runtime/test_ids.py::cheap", "tools/test_other.py::cheap", "runtime/test_ids.py::dear"]
     assert chosen.left_out == 1
+    assert Chooser(Told()).files_for([mutant]) == ["tests/runtime/test_ids.py", "tests/tools/test_other.py"]
+
+
+def test_a_sample_can_be_of_some_modules_alone() -> None:
+    """Those whose paths begin with one of those that are told; without any, all."""
+    every = [m for path in ("minirun/a/x.py", "minirun/a/y.py", "minirun/b.py") for m in mutants_of("X = 1\n", path)]
+    assert under(["minirun/a/y", "minirun/b"], every) == every[1:]
+    assert under([], every) == every
 
 
 def test_every_equivalent_is_a_mutant_that_there_is() -> None:

@@ -227,6 +227,22 @@ async def try_one(service: object, method: str, name: str, text: str) -> None:
         raise
 
 
+async def test_an_argument_of_a_session_service_that_is_refused_is_named() -> None:
+    """
+    Whatever cannot be what was asked for, the error's path is the argument: a program can say which field is wrong.
+    """
+    named = {"new_session_id": "session_id"}  # by that a fork is called
+    async with InMemorySessionService() as service:
+        await service.create_session(app_name="app", user_id="u", session_id="s")
+        for method, function in inspect.getmembers(BaseSessionService, inspect.isfunction):
+            if not method.startswith("_") and method not in ("aclose", "append_event", "open_writer"):
+                for name in [each for each in inspect.signature(function).parameters if each != "self"]:
+                    if name != "include_timers":  # true or false, as Python has it
+                        with pytest.raises(InvalidValueError) as caught:
+                            await use(service, method, **{name: 5.5})
+                        assert caught.value.path == named.get(name, name), method
+
+
 async def _kept_session(made: dict[str, list[Any]], text: str) -> None:
     for service in made["sessions"]:
         for which in ("user_id", "session_id"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
@@ -39,15 +39,19 @@ from minirun.sessions import (
     SessionWriter,
     SqliteSessionService,
 )
+from minirun.sessions._work import work_in
 from minirun.testing import check_session_service, session_service_checks
 
 from ..kept_open import KeptOpen, keeps
+from ..postgres import execute as sql_of_postgres
 from ..stores import (
     DURABLE,
     HERE,
+    KEY,
     KINDS,
     append,
     begin,
+    database_of,
     enter,
     get,
     services,
@@ -60,6 +64,51 @@ from ..stores import (
 async def test_every_service_keeps_the_contract(kind: str, tmp_path: Path) -> None:
     """Each check of the public contract holds for each service; the note of a failure says which does not."""
     await keeps(services(tmp_path)[kind], session_service_checks, durable=kind in DURABLE)
+
+
+async def outcome(ask: Callable[[BaseSessionService], Awaitable[object]], service: BaseSessionService) -> object:
+    """What it returns, or how it fails."""
+    try:
+        return await ask(service)
+    except MinirunError as error:
+        return type(error)
+
+
+IN_EMPTY: dict[str, Callable[[BaseSessionService], Awaitable[Any]]] = {
+    "get_session": lambda service: service.get_session(**HERE),
+    "list_sessions": lambda service: service.list_sessions(app_name=None),
+    "list_sessions of an app": lambda service: service.list_sessions(app_name="app", user_id="u", limit=1),
+    "read_events": lambda service: service.read_events(**HERE),
+    "get_user_state": lambda service: service.get_user_state(app_name="app", user_id="u"),
+    "list_invocations": lambda service: service.list_invocations(),
+    "list_invocations of a session": lambda service: service.list_invocations(**HERE, status="running"),
+    "list_node_runs": lambda service: service.list_node_runs("e-1"),
+    "list_pending": lambda service: service.list_pending(include_timers=True),
+    "delete_session": lambda service: service.delete_session(**HERE),
+    "fork_session": lambda service: service.fork_session(**HERE, new_session_id="new"),
+    "open_writer": lambda service: service.open_writer(KEY, "e-1", None, reject=False),
+    "_invocation": lambda service: service._invocation(KEY, "e-1"),
+    "_not_ended": lambda service: service._not_ended(KEY, 0),
+    "_called": lambda service: service._called("app"),
+    "_apps_with": lambda service: service._apps_with("u", "s"),
+    "_put_message": lambda service: service._put_message(KEY, Event(author="user", message="hi")),
+    "resumable": lambda service: work_in(service, "app").look(0.0),
+    "claim": lambda service: work_in(service, "app").claim([], 1),
+}
+"""What can be asked of a store, and what it finds where there is nothing."""
+
+
+@pytest.mark.parametrize("kind", ["sqlite process", "postgres"])
+async def test_whatever_is_asked_first_of_a_new_store_finds_nothing(kind: str, tmp_path: Path) -> None:
+    """A store is made by the first call, whichever that is; then it is one in which nothing stands."""
+    for name, ask in IN_EMPTY.items():
+        async with InMemorySessionService() as service:
+            expected = await outcome(ask, service)
+        if kind == "postgres":
+            sql_of_postgres(database_of(tmp_path), "DROP SCHEMA IF EXISTS minirun CASCADE")
+        (tmp_path / name).mkdir()
+        async with services(tmp_path if kind == "postgres" else tmp_path / name)[kind]() as service:
+            assert await outcome(ask, service) == expected, name
 
 
 async def test_the_contract_runs_as_a_whole_on_one_store(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from minirun import Event, EventActions, LlmAgent, Runner, SqliteSessionService
 from minirun.errors import AlreadyExistsError, StorageCorruptError, StorageFormatError
+from minirun.events import Replay
 from minirun.sessions import InvocationStatus, Repaired, SessionKey, repair, verify
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, FunctionCall, Part
@@ -587,3 +588,29 @@ def test_the_names_of_these_tests_are_those_of_the_file(original: Path) -> None:
     assert KEY.session_id in SESSIONS
     rows: list[Any] = sql(original, "SELECT count(*) FROM open_calls")
     assert rows == [(3,)]
+
+
+async def test_messages_that_wait_are_kept_if_they_are_whole(tmp_path: Path) -> None:
+    """They wait in the new file, too; of one that was changed, or whose session is lost, it is told."""
+    path = tmp_path / "a.db"
+    async with SqliteSessionService(path, durability="process") as service:
+        for name in ("s", "gone"):
+            await service.create_session(app_name="app", user_id="u", session_id=name)
+            key = SessionKey("app", "u", name)
+            writer = await service.open_writer(key, "e-1", None, reject=True)
+            assert writer is not None
+            await begin(writer)
+            for text in ("first", "second"):
+                actions = EventActions(replay=Replay(sent="next_model_call"))
+                await service._put_message(key, Event(id=text, author="user", message=text, actions=actions))
+            await writer.finish(InvocationStatus.PAUSED)
+    sql(path, "UPDATE events SET data = replace(data, 'second', 'changed') WHERE log = -1 AND seq = 2")
+    sql(path, "UPDATE sessions SET app_name = 1 WHERE id = 2")
+    lost = [str(loss) for loss in repair(path, tmp_path / "new.db").losses]
+    assert "file: a message that waits for session row 1 is not kept: it was changed" in lost
+    assert "file: 2 events of log -2, whose session nobody knows, are not kept" in lost
+    assert verify(tmp_path / "new.db") == []
+    async with SqliteSessionService(tmp_path / "new.db", durability="process") as service:
+        writer = await enter(service, "e-1")
+        assert [message.text for message in await service._messages(writer.live)] == ["first"]
+        await writer.finish(None)

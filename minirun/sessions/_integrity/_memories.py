@@ -12,6 +12,7 @@ are the totals. A memory whose user is lost is not kept.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -32,6 +33,8 @@ Report: TypeAlias = Callable[[str, str], None]
 ENTRY: Final = "user, id, session_id, timestamp, length, terms, marks, data"
 """The columns of a memory but its number, as `_entry_problem` and `_tokens_of` take them."""
 
+# A term, or a mark: what the index takes for one word, as it is.
+_PART: Final = re.compile(r"=?[0-9a-z\x80-\U0010ffff]+")
 _TYPES: Final = ((int,), (str,), (str, type(None)), (float,), (int,), (str,), (str,), (str,))
 
 
@@ -69,6 +72,9 @@ def _entry_problem(number: Any, row: Any) -> str:
         return f"its number {number} is not one of its user, {row[0]}"
     if row[4] != len(row[5].split()):
         return f"expected {row[4]} terms, found {len(row[5].split())}"
+    odd = [part for part in (*row[5].split(), *row[6].split()) if not _PART.fullmatch(part)]
+    if odd:  # the index would make others of them
+        return f"expected terms and marks of lower-case letters and digits, found {brief(odd[0], 40)}"
     try:
         fields = loads(row[7])
         from_dict(Content, fields["content"])

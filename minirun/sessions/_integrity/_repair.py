@@ -30,7 +30,7 @@ from ...errors import AlreadyExistsError, InvalidValueError
 from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey, session_key
 from .._past import LogFold, invocation_at
-from .._scoped import Segment
+from .._scoped import CHAIN_START, Segment
 from .._sqlite._errors import SQLITE_ERRORS, storage_error
 from .._sqlite._format import check_place, foreign_parts, make_format
 from .._sqlite._logs import SEQ_MAX, link
@@ -182,14 +182,17 @@ class _Repair:
     # --- events
 
     def _copy_events(self) -> None:
-        """All events that can be read; which of them are whole is seen later, in the new file."""
+        """All events that can be read, and messages; which events are whole is seen later, in the new file."""
         try:
             [total] = self._old.execute("SELECT count(*) FROM events").fetchone()
         except SQLITE_ERRORS:
             total = 0
         rows = salvaged(self._old, "events", "commit_no", "log, seq, chain, data")
         for done, (number, (log, seq, chain, data)) in enumerate(rows, 1):
-            if type(data) is str and type(chain) is bytes and all(map(is_number, (number, log, seq))):
+            if type(data) is str and type(chain) is bytes and all(map(is_number, (number, seq))) and type(log) is int:
+                if log < 0 and link(CHAIN_START, seq, number, data) != chain:
+                    self._lose("file", f"a message that waits for session row {-log} is not kept: it was changed")
+                    continue
                 self._new.execute(
                     "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?)", (number, log, seq, chain, data)
                 )

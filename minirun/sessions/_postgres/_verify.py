@@ -159,6 +159,9 @@ class _Verifier:
         if any(later.first_seq != earlier.last_seq + 1 for earlier, later in pairwise(segments)):
             self._report(place, "its shared past makes no sense")
             return
+        if revision < 0:
+            self._report(place, f"expected a revision from 0 up, found {revision}")
+            return
         fold, begun, last = LogFold(), dict[int, str | None](), None
         async with aclosing(self._steps(segments, revision)) as steps:
             async for step in steps:
@@ -174,7 +177,7 @@ class _Verifier:
                 except InvalidValueError as error:
                     self._report(place, f"its state changes cannot be applied: {error}", step.seq)
                     return
-        assert last is not None, "a log without its end has been told"
+        assert last is not None, "a log that is missing has been told"
         assert last.event is not None
         if last.chain != chain:
             self._report(place, "the newest link of the hash chain is not the one in the session's row")

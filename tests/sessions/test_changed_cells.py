@@ -1,0 +1,323 @@
+"""
+What `verify` tells of a store in which one value was changed, and what `repair` makes of such a file.
+
+Of every table, every column is changed in one row, to another value and to one that cannot be there, and every row of
+one kind is deleted once. `fixtures/cells-KIND.json` says what is told then: where, and with which names and numbers.
+So what nothing bears witness to stands there, too, with nothing told. Run as a program, this writes it anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from minirun._postgres._pool import Transaction
+from minirun._postgres._values import Statement
+from minirun.artifacts import DatabaseArtifactService, SqliteArtifactService
+from minirun.errors import StorageError
+from minirun.memory import BaseMemoryService, DatabaseMemoryService, MemoryEntry, SqliteMemoryService
+from minirun.sessions import DatabaseSessionService, SqliteSessionService
+from minirun.sessions._integrity._repair import _Repair
+from minirun.sessions._integrity._verify import Damage, _ignore, _Verifier
+from minirun.sessions._postgres._verify import _Verifier as _DatabaseVerifier
+from minirun.sessions._sqlite._format import make_format
+from minirun.sessions._sqlite._schema import FORMAT
+from minirun.types import Content, Part
+
+from ..one_history import History, Told
+from ..postgres import execute, missing, new_database
+from ..stores import sql
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+Reports = dict[str, Any]
+"""By what was changed: what is told of it."""
+
+
+async def remember(service: BaseMemoryService) -> None:
+    """Memories of two users, one of them with an author and a session; another one was deleted."""
+    text = Content(parts=[Part(text="green tea, black tea")])
+    whole = MemoryEntry(id="m-1", author="a", content=text, timestamp=5.0, session_id="s", custom_metadata={"a": 1})
+    await service.add_memory(app_name="app", user_id="u", memories=[whole])
+    later = MemoryEntry(id="m-2", content=Content(parts=[Part(text="今天 coffee")]), timestamp=6.0)
+    await service.add_memory(app_name="app", user_id="u", memories=[later])
+    other = MemoryEntry(id="m-3", content=Content(parts=[Part(text="milk")]), timestamp=7.0)
+    await service.add_memory(app_name="b", user_id="v", memories=[other])
+    await service.delete_memory(app_name="app", user_id="u", memory_id="m-2")
+
+
+def facts(damage: Damage, name: str) -> list[Any]:
+    """Where it is, and the names and numbers that it is told with; the words may change."""
+    found = re.findall(r"'[^']*'|-?\d+(?:\.\d+)?|None|\[\]", damage.problem.replace(name, "a store"))
+    return [damage.place[:80], damage.seq, *(fact[:40] for fact in found)]
+
+
+def told(damages: Iterable[Damage], name: str = "no name") -> list[Any]:
+    return [facts(damage, name) for damage in damages]
+
+
+# --- a file -----------------------------------------------------------------------------------------------------------
+
+
+async def write_file(path: Path) -> None:
+    env = Told()
+    async with SqliteSessionService(path, durability="process", env=env) as service:
+        artifacts = SqliteArtifactService(service)
+        await History(service, artifacts, env).write()
+        place = {"app_name": "app", "user_id": "u", "session_id": "s", "filename": "large"}
+        async with SqliteMemoryService(service) as memories:
+            await remember(memories)
+        await artifacts.save_artifact(**place, artifact=Part(text="large"), custom_metadata={"a": 1})
+
+
+@cache
+def file() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        trio.run(write_file, Path(folder, "a.db"))
+        sql(Path(folder, "a.db"), "PRAGMA journal_mode=DELETE")  # a file in memory has no log beside it
+        return Path(folder, "a.db").read_bytes()
+
+
+@contextmanager
+def opened() -> Iterator[sqlite3.Connection]:
+    """The file, in memory."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        db.deserialize(file())
+        yield db
+
+
+def other_values(value: Any) -> list[Any]:
+    """What else could stand there, and what could not."""
+    if isinstance(value, bool | int):
+        return [value + 1, -1, "x"]
+    if isinstance(value, float):
+        return [value + 1, "x"]
+    if isinstance(value, bytes):
+        return [bytes(len(value)), "x"]
+    if isinstance(value, str):
+        return [value + "~", "", b"x"]
+    return ["x", 7]
+
+
+def tables(db: sqlite3.Connection) -> list[str]:
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'memory_index%' ORDER BY name"
+    return [name for (name,) in db.execute(query) if name != "sqlite_sequence"]
+
+
+def changes(db: sqlite3.Connection, table: str) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+    """Every change of one value in a table, and the loss of a row: a name, a statement and its parameters."""
+    columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+    for column in columns:
+        rows = db.execute(f"SELECT {column}, {', '.join(columns)} FROM {table} ORDER BY {column} DESC").fetchall()
+        if rows:
+            value, *row = rows[0]
+            where = " AND ".join(f"{name} IS ?" for name in columns)
+            for other in other_values(value):
+                name = f"{column}: {str(value)[:30]} => {other!r:.30}"
+                yield name, f"UPDATE {table} SET {column} = ? WHERE {where}", (other, *row)
+            if column == columns[0]:
+                yield "a row", f"DELETE FROM {table} WHERE {where}", tuple(row)
+
+
+def verified(table: str) -> Reports:
+    """What is told of each change of a table of the file."""
+    found: Reports = {}
+    with opened() as db:
+        assert _Verifier(db, _ignore).run() == []
+        for name, statement, parameters in changes(db, table):
+            db.execute("BEGIN")
+            try:
+                db.execute(statement, parameters)
+            except sqlite3.IntegrityError:
+                found[name] = "refused"
+            else:
+                found[name] = told(_Verifier(db, _ignore).run())
+            db.execute("ROLLBACK")
+    return found
+
+
+def repaired(table: str, *, whole: bool = False) -> Reports:
+    """What becomes of the file after each change to what cannot be there; *whole*: after any, and verified."""
+    found: Reports = {}
+    with opened() as db:
+        for name, statement, parameters in changes(db, table):
+            if not whole and name != "a row" and not name.endswith(("'x'", "7")):
+                continue
+            db.execute("BEGIN")
+            try:
+                db.execute(statement, parameters)
+                found[name] = _saved(db, whole=whole)
+            except sqlite3.IntegrityError:
+                found[name] = "refused"
+            db.execute("ROLLBACK")
+    return found
+
+
+def _saved(db: sqlite3.Connection, *, whole: bool) -> list[Any]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        make_format(new, "new", FORMAT)
+        saved = _Repair(db, new, None).run()
+        assert not whole or _Verifier(new, _ignore).run() == []
+        sessions = [[str(one.key)[:80], one.revision, one.was] for one in saved.sessions if one.problem]
+        return [*sessions, *told(saved.damages), [len(saved.sessions), *counted(new)]]
+
+
+def counted(db: sqlite3.Connection) -> list[int]:
+    """How many rows there are in each table."""
+    return [db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables(db)]
+
+
+def expected(kind: str) -> dict[str, Reports]:
+    return json.loads((FIXTURES / f"cells-{kind}.json").read_text("utf-8"))  # type: ignore[no-any-return]  # of a dict
+
+
+TABLES = (
+    "artifact_versions", "artifacts", "chunks", "content_uses", "contents", "events", "invocations", "memory_deleted",
+    "memory_entries", "memory_store", "memory_users", "open_calls", "session_state", "sessions", "shared_base",
+    "shared_pasts", "shared_state", "store",
+)  # fmt: skip
+
+
+def test_all_tables_of_a_file_are_looked_at() -> None:
+    """But for the index of memories, which is SQLite's own."""
+    with opened() as db:
+        assert tables(db) == [*TABLES]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_what_is_told_of_a_changed_value_in_a_file(table: str) -> None:
+    """Where it is, and what was expected and found there."""
+    assert json.loads(json.dumps(verified(table))) == expected("verify")[table]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_what_is_saved_of_a_file_with_a_changed_value(table: str) -> None:
+    """What was lost is told, and the rest is there."""
+    assert json.loads(json.dumps(repaired(table))) == expected("repair")[table]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", TABLES)
+def test_what_is_saved_of_a_file_is_sound(table: str) -> None:
+    """Whatever was changed."""
+    assert repaired(table, whole=True)
+
+
+# --- a database -------------------------------------------------------------------------------------------------------
+
+
+async def write_database(url: str) -> None:
+    env = Told()
+    async with DatabaseSessionService(url, env=env) as service:
+        await History(service, DatabaseArtifactService(service), env).write()
+        async with DatabaseMemoryService(service) as memories:
+            await remember(memories)
+
+
+@cache
+def database() -> str:
+    url = new_database()
+    trio.run(write_database, url)
+    return url
+
+
+OTHERS = {
+    "int8": ("{0} + 1", "-1"), "int4": ("{0} + 1", "-1"), "int2": ("{0} + 1",), "text": ("{0} || '~'", "''"),
+    "bytea": ("'x'::bytea",), "float8": ("{0} + 1",), "bool": ("NOT {0}",), "_text": ("array_append({0}, '=x')",),
+}  # fmt: skip
+"""What else could stand in a column of a type."""
+UNSEEN = ("claims", "versions")
+
+
+def database_changes(url: str) -> dict[str, dict[str, str]]:
+    """Every change of one value, and of each table the loss of a row: by table and name, the statement."""
+    query = """
+        SELECT table_name, column_name, udt_name FROM information_schema.columns
+        WHERE table_schema = 'minirun' AND is_identity = 'NO' ORDER BY table_name, ordinal_position
+    """
+    found: dict[str, dict[str, str]] = {}
+    for table, column, kind in execute(url, query):
+        if table in UNSEEN or column is None or table is None:
+            continue
+        own = found.setdefault(table, {})
+        row = f"ctid = (SELECT ctid FROM minirun.{table} t ORDER BY {column} DESC NULLS LAST, t::text LIMIT 1)"
+        if not own:
+            own["a row"] = f"DELETE FROM minirun.{table} WHERE {row}"
+        for other in OTHERS.get(kind or "", ()):
+            own[f"{column}: {other.format(column)}"] = (
+                f"UPDATE minirun.{table} SET {column} = {other.format(column)} WHERE {row}"
+            )
+    return found
+
+
+async def database_verified(url: str) -> dict[str, Reports]:
+    """What is told of each change."""
+    found: dict[str, Reports] = {}
+    async with DatabaseSessionService(url) as service:
+        database = service._database
+        await database.ready()
+        async with database.pool.transaction() as transaction:
+            for table, statements in database_changes(url).items():
+                for name, statement in statements.items():
+                    found.setdefault(table, {})[name] = await _told(transaction, database.name, statement)
+    return found
+
+
+async def _told(transaction: Transaction, name: str, statement: str) -> Any:
+    await transaction.run(Statement("mark", "SAVEPOINT before", once=True)())
+    change = f"""
+        DO $$ BEGIN {statement}; EXCEPTION WHEN integrity_constraint_violation OR program_limit_exceeded THEN
+        PERFORM set_config('minirun.refused', 'yes', true); END $$
+    """
+    query = "SELECT coalesce(current_setting('minirun.refused', true), '')"
+    await transaction.run(Statement("change", change, once=True)())
+    [refused] = await transaction.run(Statement("refused", query, once=True)())
+    try:
+        if refused.rows[0][0] == "yes":
+            return "refused"
+        return told(await _DatabaseVerifier(transaction, name, lambda done, total: None).run(), name)
+    except StorageError as error:
+        return type(error).__name__
+    finally:
+        await transaction.run(Statement("back", "ROLLBACK TO before", once=True)())
+
+
+@pytest.mark.skipif(bool(missing()), reason="no Postgres server")
+async def test_what_is_told_of_a_changed_value_in_a_database() -> None:
+    """Of each table the same as of a file: where it is, and what was expected and found there."""
+    found = json.loads(json.dumps(await database_verified(await trio.to_thread.run_sync(database))))
+    wanted = expected("database")
+    assert [*found] == [*wanted]
+    for table, reports in wanted.items():
+        assert found[table] == reports, table
+
+
+def write_anew() -> None:
+    """Write the files."""
+    kinds = {
+        "verify": {table: verified(table) for table in TABLES},
+        "repair": {table: repaired(table) for table in TABLES},
+        "database": trio.run(database_verified, database()),
+    }
+    for kind, found in kinds.items():
+        tables = (
+            f"{json.dumps(table)}: {{\n"
+            + ",\n".join(f" {json.dumps(name)}: {json.dumps(each)}" for name, each in reports.items())
+            + "\n}"
+            for table, reports in found.items()
+        )
+        (FIXTURES / f"cells-{kind}.json").write_text("{\n" + ",\n".join(tables) + "\n}\n", "utf-8")
+
+
+if __name__ == "__main__":
+    write_anew()
