@@ -51,8 +51,9 @@ BARE = (
 )
 # And minirun, and programs of the tests.
 MINIRUN = BARE.replace("hypothesis ", "").replace(" pytest", "") + (
-    " tests.warmed examples.librarian tests.forking tests.kills tests.mcp_kills tests.mcp_served tests.mcp_servers.desk"
-    " tests.mcp_servers.hostile tests.mcp_servers.kinds tests.mcp_servers.older tests.mortals tests.processes tests.signing_in"
+    " tests.warmed examples.librarian tests.forking tests.kills tests.mcp_kills tests.mcp_served"
+    " tests.mcp_servers.desk tests.mcp_servers.hostile tests.mcp_servers.kinds tests.mcp_servers.older tests.mortals"
+    " tests.processes tests.signing_in"
 )
 # For processes that are pytest. It says of what has a plugin that it cannot be rewritten any more; NOT_REWRITTEN are
 # arguments with which it does not. What has plugins of ours, and is looked at, is imported by each.
