@@ -137,7 +137,8 @@ def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
                 failed += 1
                 print(f"{name}, {explored.origin}: {explored.outcome.failure!r}"[:QUOTED_CHARS_MAX], flush=True)
             if counts.total() % 1000 == 0:
-                print(f"{counts.total()} seeds, {failed} failed, {sum(taken.values()):.0f} s of processor time", flush=True)
+                seconds = sum(taken.values())
+                print(f"{counts.total()} seeds, {failed} failed, {seconds:.0f} s of processor time", flush=True)
     for name in names:
         print(f"{name:40} {counts[name]:>7} seeds {taken[name]:>8.1f} s {counts[name] / taken[name]:>8.1f} seeds/s")
     rate = counts.total() / sum(taken.values())
