@@ -18,7 +18,7 @@ import trio
 from minirun import Runner
 from minirun.errors import StorageError
 
-from ..forked import run
+from ..fork_server import program, run
 from ..interruptions import (
     AGENTS,
     KINDS,
@@ -103,7 +103,7 @@ def test_a_run_that_is_cancelled_at_some_steps_keeps_its_promises_on_a_server(tm
 )
 def test_the_same_holds_under_trios_ordinary_scheduling(kind: str, agents: Iterable[str], tmp_path: Path) -> None:
     """Importing pytest_trio makes trio's order of tasks reproducible; a process without it keeps the promises too."""
-    done = run("tests.interruptions", tmp_path, kind, *agents)
+    done = run(program("tests.interruptions", tmp_path, kind, *agents))
     assert done.returncode == 0, done.stderr
     print(done.stdout)
     assert done.stdout.count("interruption points") == len([*agents])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ..forked import run
+from ..fork_server import program, run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 
@@ -108,7 +108,7 @@ def test_a_turn_that_is_killed_goes_on_in_its_order(kind: str, policy: str, tmp_
     What was done is not done again, but for the call that was at work, which is done again only if it is to be; the
     later ones have not begun, and are done once, in order. Each call is answered once.
     """
-    done = run(PROGRAM, tmp_path, kind, policy)
+    done = run(program(PROGRAM, tmp_path, kind, policy))
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert len(found) == 8

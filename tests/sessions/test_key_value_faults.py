@@ -22,7 +22,7 @@ from minirun import Event, Runner
 from minirun.errors import StorageBusyError, StorageError
 from minirun.sessions import BaseSessionService, KeyValueSessionService, KeyValueStore
 
-from ..forked import run
+from ..fork_server import program, run
 from ..interruptions import (
     AGENTS,
     PLACE,
@@ -269,7 +269,7 @@ def test_a_store_that_was_used_stays_on_its_side_of_a_fork(stage: str, tmp_path:
     A store holds what no two processes may use: once it was used, its fork is refused, and takes nothing from it. One
     that was only made serves the process that begins to use it.
     """
-    done = run(PROGRAM, tmp_path / "sessions.jsonl", stage)
+    done = run(program(PROGRAM, tmp_path / "sessions.jsonl", stage))
     assert (done.returncode, done.stderr) == (0, "")
     seen = done.stdout.splitlines()
     if stage == "made":
