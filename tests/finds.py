@@ -132,7 +132,7 @@ def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
         first = begin + place * each
         own = range(first, min(first + each, begin + seeds))
         searches[name] = explore(scenario, own, options, shrinks=lambda _: False)
-    counts, taken, failed = Counter[str](), Counter[str](), 0
+    counts, taken, failed = Counter[str](), dict.fromkeys(names, 0.0), 0
     while searches:
         for name, search in [*searches.items()]:
             began = time.process_time()
@@ -146,11 +146,14 @@ def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
                 failed += 1
                 print(f"{name}, {explored.origin}: {explored.outcome.failure!r}"[:QUOTED_CHARS_MAX], flush=True)
             if counts.total() % 1000 == 0:
-                print(f"{counts.total()} seeds, {failed} failed, {taken.total():.0f} s of processor time", flush=True)
+                spent = sum(taken.values())
+                print(f"{counts.total()} seeds, {failed} failed, {spent:.0f} s of processor time", flush=True)
     for name in names:
-        print(f"{name:40} {counts[name]:>7} seeds {taken[name]:>8.1f} s {counts[name] / taken[name]:>8.1f} seeds/s")
-    rate = counts.total() / taken.total()
-    print(f"{'all':40} {counts.total():>7} seeds {taken.total():>8.1f} s {rate:>8.1f} seeds/s, {failed} failed")
+        rate = counts[name] / max(taken[name], 1e-9)
+        print(f"{name:40} {counts[name]:>7} seeds {taken[name]:>8.1f} s {rate:>8.1f} seeds/s")
+    spent = sum(taken.values())
+    rate = counts.total() / max(spent, 1e-9)
+    print(f"{'all':40} {counts.total():>7} seeds {spent:>8.1f} s {rate:>8.1f} seeds/s, {failed} failed")
     return not failed
 
 
