@@ -289,9 +289,10 @@ def hunt_in_process(
     names = list(EVERYWHERE if mutant is None else mutant.worlds)
     begin, first = begin or 0, begin or (0 if mutant is None or whole else mutant.seed)
     hunt = f"hunt({seeds}, {names}, {first}, {begin}, whole={whole})"
-    true = [PACKAGE.parent / file.relative_to(folder) for file in planted]
+    true = (PACKAGE.parent / file.relative_to(folder) for file in planted)
+    pairs = [(one.read_text("utf-8"), other.read_text("utf-8")) for one, other in zip(true, planted, strict=True)]
     timeout = HUNT_S_MAX + seeds * SEED_S_MAX
-    if all(can_swap(one.read_text("utf-8"), other.read_text("utf-8")) for one, other in zip(true, planted, strict=True)):
+    if all(can_swap(*pair) for pair in pairs):
         swapped = f"from tests import mutating, planted\nplanted.swap({str(folder)!r})\nmutating.{hunt}"
         done = run(["-c", swapped], timeout=timeout)
     else:
