@@ -193,6 +193,7 @@ class History:
 
         async def save(text: str, tool_context: ToolContext) -> int:
             """Save a text."""
+            await tool_context.save_artifact("own.txt", Part(text=f"{text} again"))
             return await tool_context.save_artifact("user:notes.txt", Part(text=text))
 
         async def ship(to: str) -> str:

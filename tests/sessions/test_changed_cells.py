@@ -109,6 +109,10 @@ def other_values(value: Any) -> list[Any]:
     return ["x", 7]
 
 
+ROWS_MAX = 15
+"""Of tables with so many rows, each row is lost once; of larger ones, one."""
+
+
 def tables(db: sqlite3.Connection) -> list[str]:
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'memory_index%' ORDER BY name"
     return [name for (name,) in db.execute(query) if name != "sqlite_sequence"]
@@ -126,7 +130,9 @@ def changes(db: sqlite3.Connection, table: str) -> Iterator[tuple[str, str, tupl
                 name = f"{column}: {str(value)[:30]} => {other!r:.30}"
                 yield name, f"UPDATE {table} SET {column} = ? WHERE {where}", (other, *row)
             if column == columns[0]:
-                yield "a row", f"DELETE FROM {table} WHERE {where}", tuple(row)
+                lost = rows if len(rows) <= ROWS_MAX else rows[:1]
+                for number, (_, *row) in enumerate(lost):
+                    yield f"row {number}", f"DELETE FROM {table} WHERE {where}", tuple(row)
 
 
 def verified(table: str) -> Reports:
@@ -151,7 +157,7 @@ def repaired(table: str, *, whole: bool = False) -> Reports:
     found: Reports = {}
     with opened() as db:
         for name, statement, parameters in changes(db, table):
-            if not whole and name != "a row" and not name.endswith(("'x'", "7")):
+            if not whole and not name.startswith("row ") and not name.endswith(("'x'", "7")):
                 continue
             db.execute("BEGIN")
             try:
@@ -252,7 +258,10 @@ def database_changes(url: str) -> dict[str, dict[str, str]]:
         own = found.setdefault(table, {})
         row = f"ctid = (SELECT ctid FROM minirun.{table} t ORDER BY {column} DESC NULLS LAST, t::text LIMIT 1)"
         if not own:
-            own["a row"] = f"DELETE FROM minirun.{table} WHERE {row}"
+            [(count,)] = execute(url, f"SELECT count(*) FROM minirun.{table}")
+            for number in range(int(count or 0) if int(count or 0) <= ROWS_MAX else 1):
+                place = row.replace("LIMIT 1", f"OFFSET {number} LIMIT 1")
+                own[f"row {number}"] = f"DELETE FROM minirun.{table} WHERE {place}"
         for other in OTHERS.get(kind or "", ()):
             own[f"{column}: {other.format(column)}"] = (
                 f"UPDATE minirun.{table} SET {column} = {other.format(column)} WHERE {row}"
