@@ -302,9 +302,9 @@ async def _told(transaction: Transaction, name: str, statement: str) -> Any:
 
 
 @pytest.mark.skipif(bool(missing()), reason="no Postgres server")
-async def test_what_is_told_of_a_changed_value_in_a_database() -> None:
+def test_what_is_told_of_a_changed_value_in_a_database() -> None:
     """Of each table the same as of a file: where it is, and what was expected and found there."""
-    found = json.loads(json.dumps(await database_verified(await trio.to_thread.run_sync(database))))
+    found = json.loads(json.dumps(trio.run(database_verified, database())))
     wanted = expected("database")
     assert [*found] == [*wanted]
     for table, reports in wanted.items():
