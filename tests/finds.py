@@ -1,10 +1,12 @@
 """
 How many planted bugs a number of seeds finds: fresh ones, guided ones, and guided ones that begin with the corpora in
-tests/corpora. Nothing is known of where a bug shows: all worlds take turns, and the first seed is 0.
+tests/corpora. Nothing is known of where a bug shows: all worlds take turns, and the first seed is 0. And whether so
+many seeds find anything in minirun as it is: a failure is a bug of it, or a false alarm.
 
     python -m tests.finds --seeds 1000                      a table over all planted bugs
     python -m tests.finds --seeds 300 seq_gap stale_check_by_time --worlds own
     python -m tests.finds --make --seeds 200                the corpora of tests/corpora, from minirun as it is
+    python -m tests.finds --clean --seeds 20000 --begin 1000000     all worlds of minirun as it is, by turns
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,8 @@ CORPORA = TESTS / "corpora"
 WAYS = ("fresh", "guided", "corpus")
 # Inputs of a corpus that ships: each search of the table begins with those of all worlds.
 INPUTS_MAX = 8
+# How much of a failure is printed: some have all tasks as they were.
+QUOTED_CHARS_MAX = 600
 
 
 def search(way: str, seeds: int, names: Sequence[str]) -> Iterator[Explored]:
@@ -104,6 +109,42 @@ def table(chosen: Sequence[Mutant], ways: Sequence[str], seeds: int, *, own_worl
     print(f"{'found per 1 000 seeds':40} " + "".join(f"{rate:>10.2f}" for rate in rates))
 
 
+def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
+    """
+    Simulate so many seeds of minirun as it is, by turns; of each world those that follow each other, from its own first
+    one on. Every 20th is run twice, as `minirun simulate` does. Print what fails as it comes, and at the end the time
+    that each world took; return whether nothing failed.
+    """
+    logging.disable(logging.CRITICAL)
+    each = -(-seeds // len(names))
+    searches = {}
+    for place, name in enumerate(names):
+        scenario, options = world_of(name)
+        first = begin + place * each
+        own = range(first, min(first + each, begin + seeds))
+        searches[name] = explore(scenario, own, options, shrinks=lambda _: False)
+    counts, taken, failed = Counter[str](), Counter[str](), 0
+    while searches:
+        for name, search in [*searches.items()]:
+            began = time.process_time()
+            explored = next(search, None)
+            taken[name] += time.process_time() - began
+            if explored is None:
+                del searches[name]
+                continue
+            counts[name] += 1
+            if explored.outcome.failure is not None:
+                failed += 1
+                print(f"{name}, {explored.origin}: {explored.outcome.failure!r}"[:QUOTED_CHARS_MAX], flush=True)
+            if counts.total() % 1000 == 0:
+                print(f"{counts.total()} seeds, {failed} failed, {taken.total():.0f} s of processor time", flush=True)
+    for name in names:
+        print(f"{name:40} {counts[name]:>7} seeds {taken[name]:>8.1f} s {counts[name] / taken[name]:>8.1f} seeds/s")
+    rate = counts.total() / taken.total()
+    print(f"{'all':40} {counts.total():>7} seeds {taken.total():>8.1f} s {rate:>8.1f} seeds/s, {failed} failed")
+    return not failed
+
+
 def make(seeds: int, names: Sequence[str]) -> None:
     """Write the corpora anew: what so many seeds of each world meet, as far as a few inputs meet it."""
     logging.disable(logging.CRITICAL)
@@ -119,15 +160,19 @@ def make(seeds: int, names: Sequence[str]) -> None:
 def main() -> None:
     """Do what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="planted bugs, or with --make worlds; all if none is named")
+    parser.add_argument("names", nargs="*", help="planted bugs; with --make or --clean worlds; or all")
     parser.add_argument("--seeds", type=int, default=300)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--worlds", choices=("all", "own"), default="all", help="own: those that the planted bug names")
     parser.add_argument("--make", action="store_true")
+    parser.add_argument("--clean", action="store_true")
+    parser.add_argument("--begin", type=int, default=0, help="the first seed of --clean")
     options = parser.parse_args()
     if options.make:
         make(options.seeds, options.names or [*EVERYWHERE, *ELSEWHERE])
         return
+    if options.clean:
+        sys.exit(not clean(options.seeds, options.begin, options.names or [*EVERYWHERE, *ELSEWHERE]))
     chosen = [mutant for mutant in mutants() if not options.names or mutant.name in options.names]
     table(chosen, options.ways, options.seeds, own_worlds=options.worlds == "own")
 

@@ -34,7 +34,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-__all__ = ["BARE", "MINIRUN", "PYTEST", "Process", "run", "start"]
+__all__ = ["BARE", "MINIRUN", "NOT_REWRITTEN", "PYTEST", "Process", "run", "start"]
 
 # What minirun and its tests import of others; for processes that import minirun from somewhere else.
 BARE = (
@@ -46,8 +46,15 @@ MINIRUN = BARE.replace(" pytest", "") + (
     " minirun minirun.cli minirun.cli._answer minirun.cli._artifacts minirun.cli._docs minirun.cli._invocations"
     " minirun.cli._mcp minirun.cli._work minirun.testing minirun.tools.mcp"
 )
-# For processes that are pytest: nothing that has a plugin, of which pytest says that it cannot be rewritten any more.
-PYTEST = "asyncio attrs cattrs.preconf difflib pytest _pytest.debugging sqlite3 trio trio.testing unittest.mock"
+# For processes that are pytest. It says of what has a plugin that it cannot be rewritten any more; NOT_REWRITTEN are
+# arguments with which it does not. What has plugins of ours, and is looked at, is imported by each.
+PYTEST = (
+    "asyncio attrs cattrs.preconf difflib hypothesis.strategies pytest _pytest.debugging pytest_trio.plugin sqlite3"
+    " trio trio.testing unittest.mock"
+    " minirun minirun.simulation._pytest minirun.simulation._explore minirun.simulation._mutate"
+    " minirun.simulation._processes minirun.simulation._report minirun.simulation._watchdog minirun.testing"
+)
+NOT_REWRITTEN = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 # As long as nothing is wrong, a process of a test ends at once.
 PATIENCE_S = 120

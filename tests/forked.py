@@ -2,9 +2,9 @@
 Programs of tests that run in processes of their own, without the start of an interpreter for each.
 
 `python -m tests.forked SOCKET MODULE...` imports the modules and opens nothing. For each program that it is asked for
-it forks, twice: a keeper, which says the program's process id, waits for its end and says its exit code; and the
-program, a process of one thread with its own arguments, folder, environment and standard files, which ends as programs
-end. It is killed where whoever has asked for it is gone.
+it forks, twice: a keeper, which says the program's process id and its own, waits for its end and says its exit code;
+and the program, a process of one thread with its own arguments, folder, environment and standard files, which ends as
+programs end. It is killed where whoever has asked for it is gone.
 
 *   `Forked` is to such a program what `Popen` is to another one, and `run` what `subprocess.run` is.
 *   `relay` is a command that stands for one, for whoever takes commands only. It starts in a tenth of the time.
@@ -38,10 +38,11 @@ from typing import IO, Any, Self
 __all__ = ["PREPARED", "WEB", "Forked", "relay", "run"]
 
 ROOT = Path(__file__).parents[1]
-PREPARED = ("tests.processes", "tests.forking", "minirun.memory")
+PREPARED = ("tests.processes", "tests.forking", "tests.kills", "minirun.memory")
 """What has imported nearly all that an application uses."""
 WEB = ("tests.signing_in", "minirun.cli", "minirun.models.providers")
 """The same, with what talks over HTTP and what a command line has."""
+OURS = ("examples", "minirun", "tests")
 ASKED_MAX = 2**16
 
 # Gives its standard files to a program, and ends as it does.
@@ -53,7 +54,7 @@ socket.send_fds(there, [sys.argv[2].encode()], [0, 1, 2])
 said = b""
 while chunk := there.recv(64):
     said += chunk
-sys.exit(int(said.split()[1]))
+sys.exit(int(said.split()[-1]))
 """
 
 
@@ -62,22 +63,33 @@ sys.exit(int(said.split()[1]))
 
 @cache
 def _server(modules: tuple[str, ...]) -> str:
-    """The socket of a server that has imported these modules."""
+    """
+    The socket of a server that has imported these modules.
+
+    Where minirun is among what they import, it is a fork of the one for `PREPARED`, with what is missing there.
+    """
     from .trust import keep  # pytest's process alone has it
 
     folder = tempfile.mkdtemp(prefix="mr-fork-")
     path = os.path.join(folder, "s")
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tests.forked", path, *modules],
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+    process: subprocess.Popen[str] | Forked
+    if modules == PREPARED or not any(name.partition(".")[0] in OURS for name in modules):
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "tests.forked", path, *modules],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    else:
+        process = Forked("tests.forked", path, *modules, errors=2)
+        keep(process.keeper)
     keep(process.pid)
     assert process.stdin is not None
     assert process.stdout is not None
-    assert process.stdout.read(1) == b"+", "it says so when it is ready"
+    assert process.stdout.read(1) == "+", "it says so when it is ready"
 
     def end() -> None:
-        process.communicate()
+        with process:
+            assert process.stdin is not None
+            process.stdin.close()
         shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)
@@ -101,7 +113,7 @@ def relay(
 
 
 class Forked:
-    """A program that runs; its standard files are pipes of text, unless they are given."""
+    """A program that runs; its standard files are pipes of text, unless they are given, or where its *errors* go."""
 
     def __init__(
         self,
@@ -111,6 +123,7 @@ class Forked:
         cwd: Path | None = None,
         env: dict[str, str] | None = None,
         files: Sequence[IO[Any]] | None = None,
+        errors: int | None = None,
     ) -> None:
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(_server(modules))
@@ -118,8 +131,10 @@ class Forked:
         self.returncode: int | None = None
         pipes = [] if files is not None else [os.pipe() for _ in range(3)]
         theirs = [pipes[0][0], pipes[1][1], pipes[2][1]] if pipes else [file.fileno() for file in files or ()]
+        if errors is not None:
+            os.dup2(errors, theirs[2])
         socket.send_fds(self._connection, [_asked(program, arguments, cwd, env).encode()], theirs)
-        self.pid = int(self._hear())
+        self.pid, self.keeper = map(int, self._hear().split())
         if pipes:
             for end in theirs:
                 os.close(end)
@@ -205,7 +220,7 @@ def _keep(connection: socket.socket, pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
-    connection.sendall(b"%d\n" % pid)
+    connection.sendall(b"%d %d\n" % (pid, os.getpid()))
     threading.Thread(target=watch, daemon=True).start()
     _, status = os.waitpid(pid, 0)
     with contextlib.suppress(OSError):

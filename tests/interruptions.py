@@ -36,7 +36,7 @@ from minirun.testing import ScriptedLlm, call
 
 from .postgres import new_database
 from .postgres_seam import Wired
-from .postgres_sessions import empty
+from .postgres_sessions import keep, restore
 
 
 class Place(TypedDict):
@@ -184,11 +184,9 @@ class Store:
         """A new, empty store with one session in it."""
         if self.kind == "memory":
             return Store(self.kind, self.folder)
-        if self.kind == "postgres":  # one database, emptied: making another one takes longer
-            self.url = _database()
-            empty(self.url)
-            trio.run(self._make_session)
-            return Store(self.kind, self.folder, url=self.url)
+        if self.kind == "postgres":  # one database, as it was: making another one takes longer
+            restore(_database())
+            return Store(self.kind, self.folder, url=_database())
         template = self.folder / f"template-{self.kind}.db"
         if not template.exists():
             trio.run(self._make_template, template)
@@ -202,10 +200,6 @@ class Store:
         connection = sqlite3.connect(path)
         connection.execute("PRAGMA journal_mode=DELETE")
         connection.close()
-
-    async def _make_session(self) -> None:
-        async with DatabaseSessionService(self.url) as service:
-            await service.create_session(app_name="app", **PLACE, state={"begun": True})
 
     @asynccontextmanager
     async def opened(
@@ -243,8 +237,16 @@ KINDS = ("memory", "process", "power", "postgres")
 
 @cache
 def _database() -> str:
-    """The database of all these tests: each empties it."""
-    return new_database()
+    """The database of all these tests, with one session in it: each lets it be as it was."""
+    url = new_database()
+
+    async def make_session() -> None:
+        async with DatabaseSessionService(url) as service:
+            await service.create_session(app_name="app", **PLACE, state={"begun": True})
+
+    trio.run(make_session)
+    keep(url)
+    return url
 
 
 def failing_commit(service: BaseSessionService, number: int, mode: str, *, for_good: bool = False) -> list[int]:
@@ -406,16 +408,17 @@ class CancelAtStep(trio.abc.Instrument):
 QUIET_RUNS = 8
 
 
-def enumerate_steps(attempt: Callable[[int], int]) -> tuple[int, int]:
+def enumerate_steps(attempt: Callable[[int], int], *, every: int = 1) -> tuple[int, int]:
     """
-    Call `attempt(step)` for step 1, 2, 3 …, until runs end before their step; it returns the steps that it took.
+    Call `attempt(step)` for step 1, 2, 3 …, or each *every*-th, until runs end before their step; it returns the steps
+    that it took.
 
-    Returns how many were interrupted, and the steps of an uninterrupted run (the fewest of three).
+    Returns up to which step runs were interrupted, and the steps of an uninterrupted run (the fewest of three).
     """
     uninterrupted = min(attempt(1_000_000) for _ in range(3))
     step = 1
-    while any(attempt(step) >= step for _ in range(QUIET_RUNS)):
-        step += 1
+    while any(attempt(step) >= step for _ in range(QUIET_RUNS if every == 1 else 1)):
+        step += every
     return step - 1, uninterrupted
 
 
@@ -437,8 +440,8 @@ async def interrupted_run(store: Store, agent: str, diary: Diary, step: int) -> 
         return instrument.steps
 
 
-def cancel_at_every_step(stores: Store, agent: str) -> tuple[int, int]:
-    """Run the scenario again and again, cancelled one step later each time, and check what is left each time."""
+def cancel_at_every_step(stores: Store, agent: str, *, every: int = 1) -> tuple[int, int]:
+    """Run the scenario again and again, cancelled so many steps later each time, and check what is left each time."""
 
     def attempt(step: int) -> int:
         store, diary = stores.fresh(), Diary()
@@ -447,7 +450,7 @@ def cancel_at_every_step(stores: Store, agent: str) -> tuple[int, int]:
         store.remove()
         return steps
 
-    return enumerate_steps(attempt)
+    return enumerate_steps(attempt, every=every)
 
 
 if __name__ == "__main__":

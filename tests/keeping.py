@@ -429,7 +429,7 @@ async def diary(world: World) -> None:
         return word
 
     async def learn(fact: str, tool_context: ToolContext) -> str:
-        await tool_context.add_memory([f"{fact} learned {tool_context.invocation_id}"])
+        await tool_context.add_memory([f"{fact} learned {tool_context.function_call_id}"])
         await world.sleep(pick(2, "learning takes its time"))
         return "learned"
 
@@ -643,6 +643,14 @@ async def annals(world: World) -> None:
             loading = None if window is None else GetSessionConfig(num_recent_events=window)
             await talk(world, runner, user, [teller.text()], RunConfig(get_session_config=loading))
 
+    async def hurry() -> None:
+        for _ in range(2 + pick(3, "more in a hurry")):
+            async with runner.run_async(user_id="eve", session_id=SESSION, new_message=teller.text()) as run:
+                async for event in run:
+                    if event.is_final_response() and event.author != "user":
+                        break  # and waits for no summary
+            await world.sleep(pick(12, "until the next one") / 10)
+
     house = House(world, {"undo": undo}, 2 * pick(2, "some of it is undone"))
     world.host(runner, house.keep)
     async with trio.open_nursery() as nursery:
@@ -653,6 +661,9 @@ async def annals(world: World) -> None:
     await undo(runner)
     for _ in range(2):
         await speak("ada", 1)
+    stays = supervised and len(world._processes.seats) == 1 and not world.coverage["crash"]
+    if stays:
+        await hurry()
     logs = await read_logs(world, runner)
     listed = await runner.session_service.list_invocations(app_name="app")
     completed = {one.invocation_id for one in listed if one.status is InvocationStatus.COMPLETED}
@@ -662,7 +673,7 @@ async def annals(world: World) -> None:
         expect(not silent, f"{silent} are completed, and have not answered")
         teller.check(user, log)
         world.coverage["a summary"] += sum(event.actions.compaction is not None for event in log)
-    if supervised and len(world._processes.seats) == 1 and not world.coverage["crash"]:
+    if stays:
         for user, session in logs:
             await check_summed_up(world, runner, SessionKey("app", user, session))
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import atexit
 import json
 import shutil
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -27,24 +25,20 @@ from minirun.sessions import InvocationStatus, Session
 from minirun.sessions._fold import fold
 from minirun.sessions._state import Scope, Values, scope_of
 
+from .forked import Forked
 from .kills import planned
 from .sessions.test_session_properties import check_file, only
 
 __all__ = ["Forker", "Ledger", "forker"]
-
-ROOT = Path(__file__).parents[1]
 
 
 class Forker:
     """The process that starts writers; see kills.py, or another *program* of its kind."""
 
     def __init__(self, program: str = "tests.kills") -> None:
-        command = [sys.executable, "-W", "error", "-m", program]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = Forked(program, errors=2)
 
     def _ask(self, **options: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(options) + "\n")
         self.process.stdin.flush()
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
@@ -63,7 +57,6 @@ class Forker:
     def close(self) -> None:
         """End it; it leaves no writer behind."""
         with self.process:
-            assert self.process.stdin is not None
             self.process.stdin.close()
 
 
@@ -74,6 +67,7 @@ def forker(program: str = "tests.kills") -> Forker:
 
     made = Forker(program)
     keep(made.process.pid)
+    keep(made.process.keeper)
     atexit.register(made.close)
     return made
 

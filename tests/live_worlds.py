@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import attrs
+import trio
 
 from minirun import Event, LlmAgent, Runner
 from minirun.agents import BaseAgent
@@ -77,6 +78,7 @@ async def calls(world: World) -> None:
         model.book = call.book
         try:
             await talk(call.book, runner, PLACE, world.sleep)
+            await trio.lowlevel.checkpoint_if_cancelled()  # by the death of its process: then it has no end
             call.has_ended = True
             call.has_trouble = call.book.trouble is not None
         except (StorageError, StaleSessionError, SessionBusyError) as error:

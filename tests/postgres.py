@@ -37,7 +37,8 @@ from minirun import DatabaseSessionService
 from .trust import keep
 
 __all__ = [
-    "PostgresServer", "empty_database", "execute", "missing", "new_database", "require_postgres", "shared_server",
+    "PostgresServer", "empty_database", "execute", "missing", "mortal_server", "new_database", "require_postgres",
+    "running_mortal", "shared_server",
 ]  # fmt: skip
 
 # A server that does not start in this time does not start: it takes a second or two, on a busy machine some more.
@@ -53,6 +54,7 @@ SETTINGS = {
     "max_wal_size": "64MB",  # a log of it may be in memory, as conftest.py says
     "min_wal_size": "32MB",
     "autovacuum_naptime": "10s",
+    "deadlock_timeout": "100ms",
     "dynamic_shared_memory_type": "mmap",  # files in its folder, which are removed with it
     "recovery_init_sync_method": "syncfs",  # 100 ms instead of 10 s after each kill
 }
@@ -310,14 +312,19 @@ def _mortal() -> PostgresServer:
     return own_server()
 
 
-@pytest.fixture
-def mortal_server() -> PostgresServer:
-    """A server that tests may stop, freeze and kill, each leaving it running."""
+def running_mortal() -> PostgresServer:
+    """A server that tests may stop, freeze and kill, each leaving it running. Skips the test if there can be none."""
     server = _mortal()
     if not server._answers():  # a test has failed meanwhile
         server.stop()
         server.start()
     return server
+
+
+@pytest.fixture
+def mortal_server() -> PostgresServer:
+    """The same for one test."""
+    return running_mortal()
 
 
 if __name__ == "__main__":  # a server to play with: python -m tests.postgres

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from functools import cache
 from typing import Any
 
 from minirun._codec import from_json
@@ -26,6 +27,23 @@ END $$
 """
 """Faster than TRUNCATE of small tables."""
 
+KEEP = """
+DO $$ DECLARE name text; BEGIN
+    CREATE SCHEMA kept;
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'minirun' AND tablename <> 'versions'
+        LOOP EXECUTE format('CREATE TABLE kept.%1$I AS TABLE minirun.%1$I', name); END LOOP;
+END $$
+"""
+RESTORE = """
+DO $$ DECLARE name text; BEGIN
+    SET LOCAL session_replication_role = replica;
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'kept'
+        LOOP EXECUTE format('DELETE FROM minirun.%1$I', name);
+        EXECUTE format('INSERT INTO minirun.%1$I OVERRIDING SYSTEM VALUE TABLE kept.%1$I', name); END LOOP;
+END $$
+"""
+"""What is there as it was kept; no number that a column makes goes back."""
+
 
 def name_of(url: str) -> str:
     """The database of a URL of the tests' server."""
@@ -37,9 +55,34 @@ def sql(url: str, *statements: str) -> list[tuple[str | None, ...]]:
     return execute(url, *statements)
 
 
+@cache
+def _cleaner(url: str) -> Any:
+    """A connection that is made once."""
+    from psycopg import pq
+
+    return pq.PGconn.connect(url.encode())
+
+
+def _clean(url: str, statement: str) -> None:
+    from psycopg import pq
+
+    result = _cleaner(url).exec_(statement.encode())
+    assert result.status == pq.ExecStatus.COMMAND_OK, result.error_message
+
+
 def empty(url: str) -> None:
     """Delete what minirun has stored there, if it has stored anything."""
-    sql(url, EMPTY)
+    _clean(url, EMPTY)
+
+
+def keep(url: str) -> None:
+    """Note what is there, once."""
+    _clean(url, KEEP)
+
+
+def restore(url: str) -> None:
+    """Let be there what was there at that time, and nothing else."""
+    _clean(url, RESTORE)
 
 
 def check_database(url: str, *, is_whole: bool = False) -> None:

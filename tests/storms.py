@@ -35,7 +35,7 @@ from minirun.testing import ScriptedLlm, call
 
 from .kills import Teller, main
 
-__all__ = ["BROKEN", "TURN_EVENTS"]
+__all__ = ["BROKEN", "TURN_EVENTS", "ToldService"]
 
 # A worker that hears nothing looks again: every pause is short, and none is a bound that a test depends on.
 PAUSE_S = 0.05

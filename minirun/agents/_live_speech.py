@@ -63,16 +63,11 @@ class Speech:
         talk.line.is_active()
         if response.speech_started:
             await self.cut_playing()
-        heard = self._heard.get(item)
-        if heard is None and not _says_something(response):
-            return  # the end of an utterance that is stored already
+        heard = self._note_heard(response)
         if heard is None:
-            heard = self._heard[item] = self._order.begin(item, self._begun)
-            if item is not None and None in self._recorded:
-                self._recorded[item] = self._recorded[None]
+            return
         spoken = response.input_transcription
         if spoken is not None and spoken.text:
-            heard.pieces.append(spoken.text)
             content = Content(role="user", parts=[Part(text=spoken.text)])
             live = None if item is None else {"item_id": item}
             event = Event(author="user", content=content, partial=True, input_transcription=spoken, live=live)
@@ -85,6 +80,20 @@ class Speech:
         has_stopped = response.speech_stopped or (is_finished and not talk.finishes_transcripts)
         if has_stopped and heard.answers == self._begun:
             await talk.happens(Input.ASKED, None)
+
+    def _note_heard(self, response: LlmResponse) -> Heard | None:
+        """Add what the server hears of the user to its utterance; None: that is stored already, and this is its end."""
+        item, spoken = response.item_id, response.input_transcription
+        heard = self._heard.get(item)
+        if heard is None and not _says_something(response):
+            return None
+        if heard is None:
+            heard = self._heard[item] = self._order.begin(item, self._begun)
+            if item is not None and None in self._recorded:
+                self._recorded[item] = self._recorded[None]
+        if spoken is not None and spoken.text:
+            heard.pieces.append(spoken.text)
+        return heard
 
     @property
     def awaits_text(self) -> bool:
@@ -404,6 +413,9 @@ class Speech:
         """Store what is unfinished: nobody says anything more. It waits for no caller."""
         for each in self._recordings:
             each.hurry(self._talk.context._invocation.program.cleanup_timeout_s)
+        for response in self._talk.inbox.drop_responses():  # nobody takes it any more, and the user has said it
+            if response.input_transcription is not None:
+                self._note_heard(response)
         try:
             for heard in list(self._heard.values()):
                 await self._keep(heard, closing=True)

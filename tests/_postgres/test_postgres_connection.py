@@ -74,7 +74,7 @@ ECHO = Statement("echo", "SELECT " + ", ".join(f"${n + 1}" for n in range(len(KI
 
 
 @settings(max_examples=examples(20))
-@given(st.lists(st.tuples(*(st.none() | values for values in KINDS.values())), min_size=1, max_size=20))
+@given(st.lists(st.tuples(*(st.none() | values for values in KINDS.values())), min_size=1, max_size=5))
 def test_values_come_back_as_they_were_sent(rows: list[tuple[Any, ...]]) -> None:
     """
     Every value of every type of a parameter, in an array or not, is what the server returns.

@@ -86,17 +86,25 @@ async def test_when_the_reader_leaves_another_one_reads(url: str) -> None:
     for leaver in range(3):
         heard: list[object] = []
         scopes = [trio.CancelScope() for _ in range(3)]
+        settled = [trio.Event() for _ in range(3)]
 
-        async def wait(number: int, scopes: list[trio.CancelScope] = scopes, heard: list[object] = heard) -> None:
+        async def wait(
+            number: int,
+            scopes: list[trio.CancelScope] = scopes,
+            settled: list[trio.Event] = settled,
+            heard: list[object] = heard,
+        ) -> None:
             async with listener.hearing("news") as bell:
                 await settle(bell)
+                settled[number].set()
                 with scopes[number]:
                     heard.append(await bell.wait(LONG_S))
 
         async with trio.open_nursery() as nursery:
             for number in range(3):
                 nursery.start_soon(wait, number)
-            await trio.sleep(0.5)
+            for each in settled:
+                await each.wait()
             await wait_all_tasks_blocked()
             scopes[leaver].cancel()
             await wait_all_tasks_blocked()

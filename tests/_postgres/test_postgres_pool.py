@@ -328,7 +328,7 @@ async def test_a_deadlock_is_done_once_more(url: str) -> None:
     """
     pool = await prepared_pool(url)
     await pool.write(ADD(1, ""), ADD(2, ""))
-    pause = Statement("pause", "SELECT pg_sleep(0.3)")
+    pause = Statement("pause", "SELECT pg_sleep(0.1)")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pool.write, SET_NOTE(1, "a"), pause(), SET_NOTE(2, "a"))
         nursery.start_soon(pool.write, SET_NOTE(2, "b"), pause(), SET_NOTE(1, "b"))

@@ -167,8 +167,15 @@ async def lived(folder: Path, vfs: RecordingVFS | None, durability: Durability, 
                     await result
 
 
-async def reference(folder: Path) -> list[Seen]:
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
     """What can be seen after each number of steps; nothing at first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_sqlite, "CHUNK_BYTES", CHUNK_BYTES)
+        return trio.run(reference, tmp_path_factory.mktemp("reference"))
+
+
+async def reference(folder: Path) -> list[Seen]:
     states: list[Seen] = []
 
     async def note(sessions: SqliteSessionService, service: SqliteArtifactService) -> None:
@@ -237,10 +244,14 @@ async def seen_and_used(sessions: SqliteSessionService, path: Path) -> Seen:
 # --- power cuts -------------------------------------------------------------------------------------------------------
 
 
+SOME_CUTS = 47  # one of so many places
+
+
 def some_cuts(number: int) -> list[Cut]:
-    if number % 20:
+    if number % SOME_CUTS:
         return []
-    return ["nothing"] if number // 20 % 3 else ["everything", CUTS[1 + number // 60 % (len(CUTS) - 1)]]
+    which = number // SOME_CUTS
+    return ["nothing"] if which % 3 else ["everything", CUTS[1 + which // 3 % (len(CUTS) - 1)]]
 
 
 def many_cuts(_: int) -> list[Cut]:
@@ -251,10 +262,9 @@ def many_cuts(_: int) -> list[Cut]:
 @pytest.mark.parametrize("durability", ["power", "process"])
 @pytest.mark.parametrize("cuts", [some_cuts, pytest.param(many_cuts, marks=pytest.mark.slow)])
 async def test_after_any_power_cut_events_and_artifacts_agree(
-    cuts: Callable[[int], list[Cut]], durability: Durability, tmp_path: Path
+    cuts: Callable[[int], list[Cut]], durability: Durability, states: list[Seen], tmp_path: Path
 ) -> None:
     """At each operation on the disk a power cut leaves what was acknowledged, whole, and nothing half shown."""
-    states = await reference(tmp_path)
     (tmp_path / "live").mkdir()
     with RecordingVFS() as vfs:
         await lived(tmp_path / "live", vfs, durability, lambda *_: vfs.mark(None))
@@ -308,12 +318,11 @@ FAULTS = [
 
 @needs_vfs
 @pytest.mark.parametrize(("code", "for_good"), FAULTS)
-@pytest.mark.parametrize("stride", [127, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("stride", "errors"), [(241, 3), pytest.param(1, 5, marks=pytest.mark.slow)])
 async def test_a_disk_that_fails_at_any_place_is_told_as_it_is(
-    stride: int, code: int, for_good: bool, tmp_path: Path
+    stride: int, errors: int, code: int, for_good: bool, states: list[Seen], tmp_path: Path
 ) -> None:
     """A failing operation is a typed error that is right about the step, and the same services go on once it works."""
-    states = await reference(tmp_path)
     told: Counter[str] = Counter()
     for number in range(1, 100_000, stride):
         folder = tmp_path / str(number)
@@ -343,7 +352,7 @@ async def test_a_disk_that_fails_at_any_place_is_told_as_it_is(
         if fault.count < number:
             break
     print(f"\n{dict(told)}")
-    assert sum(told.values()) > 5
+    assert sum(told.values()) > errors
 
 
 async def check_after(
@@ -411,9 +420,16 @@ def prepared(folder: Path, durability: Durability) -> Path:
     return path
 
 
-@pytest.mark.parametrize("durability", ["process", pytest.param("power", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("durability", "every"),
+    [
+        pytest.param("process", 3, id="some"),
+        pytest.param("process", 1, id="process", marks=pytest.mark.slow),
+        pytest.param("power", 1, id="power", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("kind", WORK)
-def test_cancelled_at_any_step_it_is_done_or_not(kind: str, durability: Durability, tmp_path: Path) -> None:
+def test_cancelled_at_any_step_it_is_done_or_not(kind: str, durability: Durability, every: int, tmp_path: Path) -> None:
     """Wherever a cancellation arrives there is a version if and only if its number was returned, and nothing else."""
     template = prepared(tmp_path, durability)
     path = tmp_path / "a.db"
@@ -427,7 +443,7 @@ def test_cancelled_at_any_step_it_is_done_or_not(kind: str, durability: Durabili
         assert verify(path) == []
         return steps
 
-    points, steps = enumerate_steps(attempt)
+    points, steps = enumerate_steps(attempt, every=every)
     print(f"{kind}: {points} places, {steps} steps uninterrupted, {dict(outcomes)}")
     assert points >= steps
     assert set(outcomes) == {False, True}

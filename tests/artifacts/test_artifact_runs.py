@@ -48,7 +48,7 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig, load_artifacts
 from minirun.types import Blob, Content, Part
 
-from ..postgres import new_database
+from ..stores import database_of
 
 
 class Place(TypedDict):
@@ -121,7 +121,7 @@ def stored_in(kind: str, folder: Path) -> Store:
         return sessions, SqliteArtifactService(sessions)
 
     if kind == "postgres":
-        return in_database(new_database())
+        return in_database(database_of(folder))
     if kind == "shared":
         return Store(shared)
     if kind == "file":
@@ -717,7 +717,10 @@ async def test_own_logic_that_goes_on_does_not_delete_again(store: Store) -> Non
     assert await store.versions("a") == [1]
 
 
-async def test_at_every_checkpoint_a_cancellation_leaves_a_log_whose_versions_can_be_read(store: Store) -> None:
+@pytest.mark.parametrize("every", [pytest.param(3, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+async def test_at_every_checkpoint_a_cancellation_leaves_a_log_whose_versions_can_be_read(
+    store: Store, every: int
+) -> None:
     """A run that is cancelled anywhere in saves of tools and of own logic names only what there is."""
 
     async def work(ctx: InvocationContext) -> None:
@@ -729,9 +732,9 @@ async def test_at_every_checkpoint_a_cancellation_leaves_a_log_whose_versions_ca
         lambda request: "done" if _answered(request) else [call("write", name=name, text=name) for name in ("a", "b")]
     )
     for agent in (Logic(name="a", work=work), LlmAgent(name="b", model=turns, tools=[write])):
-        for step in range(400):
-            where: Where = {**WHERE, "session_id": f"{agent.name}{step // 10}"}  # or each would read all before it
-            if step % 10 == 0:
+        for number, step in enumerate(range(0, 400, every)):
+            where: Where = {**WHERE, "session_id": f"{agent.name}{number // 10}"}  # or each would read all before it
+            if number % 10 == 0:
                 await store.sessions.create_session(**where)
             with trio.CancelScope() as scope:
                 trio.lowlevel.add_instrument(countdown := _Countdown(step, scope))

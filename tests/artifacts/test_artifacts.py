@@ -277,7 +277,7 @@ async def test_memory_frees_what_nobody_names() -> None:
     assert service._contents == {}
 
 
-@pytest.mark.parametrize("megabytes", [64, pytest.param(1024, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("megabytes", [24, pytest.param(1024, marks=pytest.mark.slow)])
 async def test_large_content_does_not_pass_through_memory(megabytes: int, tmp_path: Path) -> None:
     """Writing and reading in chunks holds a few chunks in memory at a time, however large the whole is."""
     service = FileArtifactService(tmp_path)
@@ -605,10 +605,15 @@ async def check_store(root: Path, log: list[Any]) -> None:
     assert await text_of(service) == "next"
 
 
-async def test_a_death_at_any_step_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+AT = pytest.mark.parametrize("every", [pytest.param(3, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+"""At each third step, or at each."""
+
+
+@AT
+async def test_a_death_at_any_step_loses_nothing(every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed at any change of the disk, the store has what was acknowledged, whole versions only, and works on."""
     deaths = 0
-    for step in range(1, 1000):
+    for step in range(1, 1000, every):
         root = tmp_path / str(step)
         log: list[Any] = []
         with monkeypatch.context() as patch:
@@ -623,7 +628,7 @@ async def test_a_death_at_any_step_loses_nothing(tmp_path: Path, monkeypatch: py
         if log[-1] == ["done", "d", 3]:
             break
     print(f"{deaths} deaths")
-    assert deaths > 50
+    assert deaths > 50 // every
 
 
 async def restores(service: FileArtifactService) -> None:
@@ -652,8 +657,13 @@ async def seen(root: Path) -> list[Any]:
 
 @pytest.mark.parametrize("change", [restores, hides, copies])
 @pytest.mark.parametrize("number", [None, errno.ENOSPC, pytest.param(errno.EIO, marks=pytest.mark.slow)])
+@AT
 async def test_a_change_without_content_is_whole_or_nothing(
-    change: Callable[[FileArtifactService], Any], number: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    every: int,
+    change: Callable[[FileArtifactService], Any],
+    number: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Killed, or failing, at any step of restoring or copying, each name is as before or after; then it can be done."""
     template = tmp_path / "template"
@@ -666,7 +676,7 @@ async def test_a_change_without_content_is_whole_or_nothing(
         await save(service, text, filename="b")
     before = await seen(template)
     interrupted = 0
-    for step in range(1, 200):
+    for step in range(1, 200, every):
         root = tmp_path / str(step)
         shutil.copytree(template, root)
         with monkeypatch.context() as patch:
@@ -691,7 +701,7 @@ async def test_a_change_without_content_is_whole_or_nothing(
         if len(counted.calls) < step:
             break
     print(f"{interrupted} interruptions")
-    assert interrupted > 8
+    assert interrupted > 8 // every
 
 
 def release(root: Path) -> None:
@@ -706,12 +716,13 @@ def release(root: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@AT
 async def test_a_disk_that_fails_at_any_step_is_told_as_it_is(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    every: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failing change gives a StorageError, which is right if it says that nothing was stored; the store works on."""
     told: dict[type, int] = {}
-    for step in range(1, 1000):
+    for step in range(1, 1000, every):
         root = tmp_path / str(step)
         log: list[Any] = []
         with monkeypatch.context() as patch:

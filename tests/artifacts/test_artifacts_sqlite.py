@@ -456,7 +456,7 @@ async def test_equal_content_is_stored_once(data: bytes, tmp_path: Path) -> None
     assert count(path, "contents") == count(path, "chunks") == 0
 
 
-@pytest.mark.parametrize("megabytes", [32, pytest.param(1024, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("megabytes", [14, pytest.param(1024, marks=pytest.mark.slow)])
 async def test_large_content_does_not_pass_through_memory(megabytes: int, tmp_path: Path) -> None:
     """Writing, writing again and reading hold a few chunks in memory, however large the whole is."""
     chunk = bytes(range(256)) * 4096

@@ -13,10 +13,10 @@ from trio.testing import MockClock
 from minirun.errors import StorageError
 from minirun.models import BaseLlm, BaseLlmConnection, LlmRequest, LlmResponse
 from minirun.sessions import InvocationStatus
-from minirun.testing import ScriptedLive, pause, say
+from minirun.testing import ScriptedLive, hear, pause, say
 from minirun.types import Blob, Content, Part
 
-from ..live_client import both, new_runner, stored
+from ..live_client import both, is_over, lines, new_runner, stored
 
 SECOND = Part(inline_data=Blob(data=b"\1\0" * 24_000, mime_type="audio/pcm;rate=24000"))
 
@@ -101,3 +101,24 @@ async def test_who_leaves_is_told_that_the_rest_could_not_be_stored(
                         break
         assert live.status is InvocationStatus.FAILED
         assert all(event.output_transcription is None for event in await stored(runner))
+
+
+@both
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "closes"])
+async def test_what_was_understood_behind_a_slow_caller_is_stored(
+    dialect: Any, leaves: bool, autojump_clock: MockClock
+) -> None:
+    """The text of what the user has said has come, and waits for a caller that leaves, or takes until time is over."""
+    model = ScriptedLive([say("Hello.")], dialect=dialect)
+    async with new_runner(model) as runner:
+        async with runner.run_live(user_id="u", session_id="s") as live:
+            await live.send_text("hi")
+            async for event in live:
+                if is_over(event):
+                    model.play(hear("so long"), say("Bye."))
+                    await live.aclose(finish_turn_s=1)
+                    await trio.sleep(5)
+                    if leaves:
+                        break
+        log = lines(await stored(runner))
+    assert log == ["user: hi", "root: Hello.", "user: so long"]

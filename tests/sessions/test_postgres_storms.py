@@ -26,16 +26,18 @@ from minirun import Event
 from minirun._codec import from_json
 from minirun.errors import MinirunError
 from minirun.sessions import DatabaseSessionService
+from minirun.sessions._postgres import _statement
 
 from ..ledger import Forker, forker
-from ..postgres import PostgresServer, mortal_server
-from ..postgres_sessions import check_database, sql
-from ..storms import BROKEN
+from ..postgres import PostgresServer, mortal_server, running_mortal
+from ..postgres_sessions import check_database, name_of, sql
+from ..storms import BROKEN, ToldService
 
 __all__ = ["mortal_server"]  # a fixture
 
 WORKERS = 4
 SESSIONS = 25  # of each worker
+FEW_SESSIONS = 6
 # So many more events are acknowledged between two disturbances, at most.
 EVENTS_BETWEEN = 30
 # A machine, however busy, gets something done in this time.
@@ -142,14 +144,16 @@ def check_answers(events: list[Event], *, is_ended: bool) -> None:
 class Storm:
     """Four workers of one database, and what happens to them."""
 
-    def __init__(self, forks: Forker, server: PostgresServer, folder: Path, luck: Random, broken: str) -> None:
+    def __init__(
+        self, forks: Forker, server: PostgresServer, folder: Path, luck: Random, broken: str, sessions: int
+    ) -> None:
         folder.mkdir()
         self.server, self.url = server, server.new_database()
         self.book, self.happened = Book(), Counter[str]()
         self.takeovers = 0
         self._forks, self._folder, self._luck = forks, folder, luck
         self._options = {"calm": str(folder / "calm"), "seed": luck.random(), "broken": broken}
-        self._names = [[f"{worker}.{number}" for number in range(SESSIONS)] for worker in range(WORKERS)]
+        self._names = [[f"{worker}.{number}" for number in range(sessions)] for worker in range(WORKERS)]
         self._lives: dict[int, tuple[int, Path]] = {}
         self._born = 0
         trio.run(self._make_sessions)
@@ -216,7 +220,11 @@ class Storm:
 
     def stop(self) -> None:
         """A worker stands still until its leases are over and somebody has taken a session of its; then it goes on."""
-        pid, said = self._lives[self._luck.randrange(WORKERS)]
+        holding = {name for (name,) in sql(self.url, "SELECT DISTINCT lease_owner FROM minirun.sessions")}
+        self._hear()
+        lives = sorted(self._lives.values())
+        busy = [each for each in lives if self.book.owners.get(each[1]) in holding]
+        pid, said = self._luck.choice(busy or lives)
         os.kill(pid, signal.SIGSTOP)
         self._hear()
         if owner := self.book.owners.get(said):
@@ -287,10 +295,16 @@ class Storm:
 
 
 def storm(
-    forks: Forker, server: PostgresServer, folder: Path, disturbances: int, seed: int, broken: str = ""
+    forks: Forker,
+    server: PostgresServer,
+    folder: Path,
+    disturbances: int,
+    seed: int,
+    broken: str = "",
+    sessions: int = SESSIONS,
 ) -> tuple[Storm, str]:
     """One storm and its end; what the check has found, if the workers are *broken*."""
-    made = Storm(forks, server, folder, Random(f"{seed} {broken}"), broken)
+    made = Storm(forks, server, folder, Random(f"{seed} {broken}"), broken, sessions)
     violation = ""
     try:
         made.blow(disturbances)
@@ -307,11 +321,65 @@ def storm(
     return made, violation
 
 
-def test_nothing_is_lost_in_a_storm(forks: Forker, mortal_server: PostgresServer, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def weathered(forks: Forker, tmp_path_factory: pytest.TempPathFactory) -> Storm:
+    """A short storm with each kind of disturbance, and what it has left."""
+    folder = tmp_path_factory.mktemp("storm") / "1"
+    made, _ = storm(forks, running_mortal(), folder, 6, seed=1, sessions=FEW_SESSIONS)
+    return made
+
+
+def test_nothing_is_lost_in_a_storm(weathered: Storm) -> None:
     """Workers killed, stopped and cut off, a server restarted and killed: all logs are what was acknowledged."""
-    made, _ = storm(forks, mortal_server, tmp_path / "storm", 7, seed=1)
-    assert made.takeovers, "a stopped worker was replaced"
-    assert made.book.said["stored"] > 50
+    assert weathered.happened.keys() == {"kill_server", "restart_server", "stop", "kill", "cut"}
+    assert weathered.takeovers, "a stopped worker was replaced"
+    assert weathered.book.said["stored"] > 50
+
+
+LAST = (
+    "e.log = (SELECT min(id) FROM minirun.sessions)"
+    " AND e.seq = (SELECT max(seq) FROM minirun.events o WHERE o.log = e.log)"
+)
+LEFT = {
+    "lost, though acknowledged": (f"DELETE FROM minirun.events e WHERE {LAST}", "is lost"),
+    "from somebody who may not write": (
+        "INSERT INTO minirun.events SELECT log, seq + 1, (SELECT commit_no + 1 FROM minirun.store), chain, data"
+        f" FROM minirun.events e WHERE {LAST}",
+        "stands there: never sent",
+    ),
+    "another in its place": (
+        f"UPDATE minirun.events e SET data = replace(data, '\"done\"', '\"undone\"') WHERE {LAST}",
+        "is lost",
+    ),
+    "under a number that another has": (
+        f"UPDATE minirun.events e SET commit_no = (SELECT min(commit_no) FROM minirun.events) WHERE {LAST}",
+        None,
+    ),
+    "still running": ("UPDATE minirun.invocations SET status = 'running'", "running"),
+}
+"""What broken workers leave, and what the check says of it."""
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_the_check_finds_what_broken_workers_leave(what: str, weathered: Storm) -> None:
+    """An event lost, replaced, fenced or counted twice, or an invocation without an end: the check fails."""
+    statement, told = LEFT[what]
+    url = weathered.server.new_database(name_of(weathered.url))
+    weathered.book.check(url, is_ended=True)
+    sql(url, statement)
+    with pytest.raises(AssertionError, match=told):
+        weathered.book.check(url, is_ended=True)
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_broken_workers_differ_from_sound_ones(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each control takes away stands where it says."""
+    monkeypatch.setattr(_statement, "_APPEND", _statement._APPEND)
+    monkeypatch.setattr(_statement, "_APPENDED", _statement._APPENDED)
+    monkeypatch.setattr(ToldService, "acknowledges_first", False)
+    before = _statement._APPEND, _statement._APPENDED, ToldService.acknowledges_first
+    BROKEN[broken]()
+    assert (_statement._APPEND, _statement._APPENDED, ToldService.acknowledges_first) != before
 
 
 @pytest.mark.slow
@@ -324,6 +392,7 @@ def test_nothing_is_lost_in_a_long_storm(
     assert made.book.refused_as["StaleSessionError"], "some were fenced"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", BROKEN)
 def test_workers_that_break_a_promise_are_found_out(
     broken: str, forks: Forker, mortal_server: PostgresServer, tmp_path: Path

@@ -22,7 +22,7 @@ from minirun.simulation._simulate import simulate
 from minirun.testing import ScriptedLlm, call
 from minirun.testing._cassettes import file_name
 
-from ..fork_server import PYTEST, run
+from ..fork_server import NOT_REWRITTEN, PYTEST, run
 from ..helpers import run_to_end
 
 # --- simulated worlds -------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     plugin = [] if installed else ["-p", "minirun._pytest_plugin"]
     program = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "trio_mode=true", *plugin]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # those of this run
-    program += ["-W", "error", *arguments]
+    program += ["-W", "error", *NOT_REWRITTEN, *arguments]
     return run(program, cwd=folder, env=environment, modules=PYTEST)
 
 

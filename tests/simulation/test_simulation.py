@@ -37,6 +37,7 @@ from minirun.simulation._chaos import FAULTS as MODEL_FAULTS
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
 
+from ..examples import examples
 from ..exhausting import all_outcomes
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
@@ -303,7 +304,7 @@ def test_a_lost_update_is_found_and_shrunk(storage: Storage) -> None:
     assert (again.digest, type(again.failure)) == (small.digest, CheckError)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(prefix=st.binary(max_size=40), tail=st.integers(0, 2**16))
 def test_hypothesis_draws_worlds(prefix: bytes, tail: int) -> None:
     """Its choices come as bytes and a seed; nothing that is right fails."""
@@ -314,8 +315,8 @@ def test_hypothesis_draws_worlds(prefix: bytes, tail: int) -> None:
 @pytest.mark.parametrize(
     ("seeds", "storage"),
     [
-        pytest.param(30, "memory", id="some in memory"),
-        pytest.param(15, "sqlite", id="some on disk"),
+        pytest.param(12, "memory", id="some in memory"),
+        pytest.param(6, "sqlite", id="some on disk"),
         pytest.param(10_000, "memory", id="many in memory", marks=pytest.mark.slow),
         pytest.param(3_000, "sqlite", id="many on disk", marks=pytest.mark.slow),
     ],
@@ -396,14 +397,19 @@ async def talk_twice(world: World, runner: Any, user: str) -> None:
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_a_model_that_makes_its_own_way_breaks_nothing(storage: Storage) -> None:
+@pytest.mark.parametrize("least", [pytest.param(1, id="some"), pytest.param(60, id="many", marks=pytest.mark.slow)])
+def test_a_model_that_makes_its_own_way_breaks_nothing(storage: Storage, least: int) -> None:
     """Valid calls, unknown tools, bad arguments, equal ids, cut streams: every world ends well, and all are reached."""
     coverage: Counter[str] = Counter()
-    for seed in range(60 if storage == "memory" else 25):
+    reached: set[str] = set()
+    wanted = {*MODEL_FAULTS, "raises", "stalls"}
+    for seed in range(60):
+        if seed >= least and reached == wanted:
+            break
         outcome = simulate(explored, SeededChoices(seed), storage=storage, faults=("model", "crash"))
         assert outcome.failure is None, f"seed {seed}: {outcome.failure!r}"
         coverage += outcome.coverage
-    reached = {name.removeprefix("model: ") for name in coverage if name.startswith("model: ")}
-    assert reached == {*MODEL_FAULTS, "raises", "stalls"}
+        reached = {name.removeprefix("model: ") for name in coverage if name.startswith("model: ")}
+    assert reached == wanted
     calm = simulate(explored, SeededChoices(1), storage=storage)
     assert (calm.failure, [name for name in calm.coverage if "model" in name]) == (None, [])

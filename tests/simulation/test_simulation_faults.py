@@ -16,7 +16,7 @@ from minirun.simulation._faults import COULD_STRIKE, FAULTS, HAS_STRUCK
 from minirun.testing import ScriptedLlm, call
 
 from .. import fork_server
-from ..fork_server import MINIRUN, PYTEST
+from ..fork_server import MINIRUN, NOT_REWRITTEN, PYTEST
 from ..helpers import Logic
 
 needs_the_disk = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
@@ -69,10 +69,10 @@ def test_a_fault_that_could_strike_and_never_did_is_told() -> None:
     assert check_faults(["model"], {COULD_STRIKE.format("model"): 2}, 3) == [
         "the fault 'model' has struck in none of 3 seeds, though it could in 2 of them: use more seeds"
     ]
-    found = reached(talk, 40, faults=FAULTS)
-    assert check_faults(FAULTS, found, 40) == []
+    found = reached(talk, 12, faults=FAULTS)
+    assert check_faults(FAULTS, found, 12) == []
     assert {name.format(fault) for fault in FAULTS for name in (COULD_STRIKE, HAS_STRUCK)} <= set(found)
-    assert found[COULD_STRIKE.format("tools")] <= 40
+    assert found[COULD_STRIKE.format("tools")] <= 12
 
 
 def test_all_faults_name_none() -> None:
@@ -142,7 +142,7 @@ def run(folder: Path, *arguments: str) -> str:
 
 def test_pytest_and_the_command_line_tell_it(tmp_path: Path) -> None:
     """Named and nothing to strike: a failure. Never struck by chance: a line at the end. With -v: all counters."""
-    plain = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly"]
+    plain = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", *NOT_REWRITTEN]
     told = run(tmp_path, "-m", "pytest", "-v", *plain)
     assert "CoverageError: 2 seeds had nothing that could be struck by the faults 'tools' (no tool was called)" in told
     assert "1 failed, 1 passed" in told

@@ -15,7 +15,7 @@ import pytest
 from minirun.simulation import why_unavailable
 from minirun.simulation._kept import file_of
 
-from ..fork_server import PYTEST, run
+from ..fork_server import NOT_REWRITTEN, PYTEST, run
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -76,7 +76,7 @@ async def test_of_another_plugin():
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     installed = any(point.name == "minirun" for point in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "minirun._pytest_plugin"]
-    program = ["-m", "pytest", "-p", "no:cacheprovider", "-o", "trio_mode=true", *plugin, *arguments]
+    program = ["-m", "pytest", "-p", "no:cacheprovider", "-o", "trio_mode=true", *plugin, *arguments, *NOT_REWRITTEN]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # those of this run
     return run(program, cwd=folder, env=environment, modules=PYTEST)
 
