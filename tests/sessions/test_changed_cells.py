@@ -28,9 +28,11 @@ from minirun.errors import StorageError
 from minirun.memory import BaseMemoryService, DatabaseMemoryService, MemoryEntry, SqliteMemoryService
 from minirun.sessions import DatabaseSessionService, SqliteSessionService
 from minirun.sessions._integrity._repair import _Repair
+from minirun.sessions._integrity._salvage import _candidates
 from minirun.sessions._integrity._verify import Damage, _ignore, _Verifier
 from minirun.sessions._postgres._verify import _Verifier as _DatabaseVerifier
 from minirun.sessions._sqlite._format import make_format
+from minirun.sessions._sqlite._logs import SEQ_MAX
 from minirun.sessions._sqlite._schema import FORMAT
 from minirun.types import Content, Part
 
@@ -217,6 +219,48 @@ def test_what_is_saved_of_a_file_with_a_changed_value(table: str) -> None:
 def test_what_is_saved_of_a_file_is_sound(table: str) -> None:
     """Whatever was changed."""
     assert repaired(table, whole=True)
+
+
+def reports(*statements: str) -> tuple[list[str], list[str]]:
+    """What verify and repair tell of the file after this was done to it."""
+    with opened() as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        for statement in statements:
+            db.execute(statement)
+        make_format(new, "new", FORMAT)
+        return [*map(str, _Verifier(db, _ignore).run())], [*map(str, _Repair(db, new, None).run().damages)]
+
+
+def test_memories_of_another_format_are_told_as_such_and_not_looked_at() -> None:
+    """Whatever else is wrong with them: this version does not know what should be there."""
+    verified, lost = reports("UPDATE memory_store SET version = 99", "DELETE FROM memory_users")
+    assert verified == ["file: expected memories in format 1, found (99,)"]
+    assert lost == ["file: memories are not kept: expected them in format 1, found (99,)"]
+
+
+def test_a_table_by_the_name_of_ours_is_told_as_such() -> None:
+    """Somebody has made it, without the columns of ours: its memories are not kept, and the rest is."""
+    tables = ("memory_store", "memory_users", "memory_entries", "memory_deleted")
+    _, lost = reports(*(f"DROP TABLE {name}" for name in tables), "CREATE TABLE memory_store (other)")
+    assert "file: memories are not kept: expected them in format 1, found ('none',)" in lost
+    assert all(told.startswith("file: ") for told in lost)
+
+
+def test_what_does_not_belong_to_the_schema_is_told_of_the_file() -> None:
+    """A table of somebody else, and a trigger of theirs on one of ours."""
+    verified, lost = reports("CREATE TABLE other (a)", "CREATE TRIGGER others AFTER INSERT ON events BEGIN SELECT 1; END")
+    assert len(verified) == len(lost) == 2
+    assert all(told.startswith("file: its schema has ") and "other" in told for told in (*verified, *lost))
+
+
+def test_a_small_file_is_not_searched_for_more_rows_than_it_has_room_for() -> None:
+    """Numbers are tried one by one as far as rows fit into its pages; from there on the steps double."""
+    with opened() as db:
+        [[pages], [size]] = [*db.execute("PRAGMA page_count"), *db.execute("PRAGMA page_size")]
+        tried = [*_candidates(db, 7)]
+    single = pages * size // 40
+    assert tried[: single - 1] == [*range(8, 7 + single)]
+    assert tried[single - 1 :] == [7 + single * 2**step for step in range(len(tried) - single + 1)]
+    assert tried[-1] < SEQ_MAX <= 7 + 2 * (tried[-1] - 7)
 
 
 # --- a database -------------------------------------------------------------------------------------------------------
