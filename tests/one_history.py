@@ -147,6 +147,8 @@ class History:
         again = EventActions(replay=Replay(attempt={"run": "", "status": "failed"}))
         goes_on = Event(id="again", author="system", invocation_id="e-2", actions=again)
         await self.run("s", InvocationStatus.CANCELLED, goes_on, answers("e-2", g="c-3"))
+        await self.service.create_session(app_name="app", user_id="u", session_id="left")
+        await self.run("left", None, says("e-1"))
 
     async def questions(self) -> None:
         """A run that waits for three answers, of which one came, with messages that wait for it."""

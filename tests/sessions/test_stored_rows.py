@@ -254,7 +254,7 @@ def questions() -> dict[str, Callable[[BaseSessionService], Awaitable[Any]]]:
 
 UNDONE = SessionKey("app", "u", "r")
 KEYS = [
-    *(SessionKey("app", "u", name) for name in ("s", "f-2", "f-3", "r", "t")),
+    *(SessionKey("app", "u", name) for name in ("s", "f-2", "f-3", "r", "t", "left")),
     SessionKey("other", "ü/%", "a b"),
     *(SessionKey("app", "v", name) for name in "dk"),
 ]
