@@ -321,7 +321,7 @@ class Speech:
 
     def _event(self, answer: Answer, text: str, **flags: Any) -> Event:
         spoken = Transcription(text=text, finished=True) if answer.spoken or answer.audio_ms else None
-        live: dict[str, Any] = {"item_id": answer.item_id, **self.dropped()}
+        live: dict[str, Any] = {"item_id": answer.item_id, **self._talk.take_dropped()}
         if answer.media:
             live["media"] = answer.media
         content = said("model", text)
@@ -385,7 +385,7 @@ class Speech:
 
     async def tell_connection(self, reason: str) -> None:
         """Store that there is a connection."""
-        live = {"connection": self._talk.line.connections, "reason": reason, **self.dropped()}
+        live = {"connection": self._talk.line.connections, "reason": reason, **self._talk.take_dropped()}
         await self._talk.emit(Event(id=self._next_id("connection"), live=live))
 
     async def tell_error(self, response: LlmResponse) -> None:
@@ -394,20 +394,9 @@ class Speech:
             id=self._next_id("error"),
             error_code=response.error_code,
             error_message=response.error_message,
-            live=self.dropped(),
+            live=self._talk.take_dropped(),
         )
         await self._talk.emit(event)
-
-    def dropped(self) -> dict[str, int]:
-        """How much sound was dropped since it was last told, in milliseconds, and how many pictures."""
-        inbox, queue = self._talk.inbox, self._talk.line.queue
-        found = {
-            "dropped_audio_ms": round(inbox.dropped_ms),
-            "dropped_input_ms": queue.take_dropped_ms(),
-            "dropped_pictures": queue.take_dropped_pictures(),
-        }
-        inbox.dropped_ms = 0.0
-        return {name: count for name, count in found.items() if count}
 
     async def keep_rest(self) -> None:
         """Store what is unfinished: nobody says anything more. It waits for no caller."""

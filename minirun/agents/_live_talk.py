@@ -428,6 +428,17 @@ class Talk:
                 async with self.sending.lock:
                     await connection.cancel()
 
+    def take_dropped(self) -> dict[str, int]:
+        """How much sound was dropped since it was last told, in milliseconds, and how many pictures."""
+        inbox, queue = self.inbox, self.line.queue
+        found = {
+            "dropped_audio_ms": round(inbox.dropped_ms),
+            "dropped_input_ms": queue.take_dropped_ms(),
+            "dropped_pictures": queue.take_dropped_pictures(),
+        }
+        inbox.dropped_ms = 0.0
+        return {name: count for name, count in found.items() if count}
+
     async def emit(self, event: Event, *, closing: bool = False) -> Event:
         """Store *event* as one of this agent's, or show it."""
         self._showing += 1
