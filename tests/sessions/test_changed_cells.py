@@ -247,7 +247,8 @@ def test_a_table_by_the_name_of_ours_is_told_as_such() -> None:
 
 def test_what_does_not_belong_to_the_schema_is_told_of_the_file() -> None:
     """A table of somebody else, and a trigger of theirs on one of ours."""
-    verified, lost = reports("CREATE TABLE other (a)", "CREATE TRIGGER others AFTER INSERT ON events BEGIN SELECT 1; END")
+    trigger = "CREATE TRIGGER others AFTER INSERT ON events BEGIN SELECT 1; END"
+    verified, lost = reports("CREATE TABLE other (a)", trigger)
     assert len(verified) == len(lost) == 2
     assert all(told.startswith("file: its schema has ") and "other" in told for told in (*verified, *lost))
 

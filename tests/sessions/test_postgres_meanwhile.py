@@ -17,6 +17,7 @@ from minirun._postgres._connection import Bounds, Connect, Connection
 from minirun._postgres._values import Call, Result
 from minirun.errors import StorageConnectionError, StorageUncertainError
 from minirun.events import EventActions, Replay
+from minirun.sessions._postgres._session import DatabaseSession, Row
 
 from ..postgres import new_database
 from ..postgres_seam import Wired
@@ -75,7 +76,8 @@ async def test_what_is_no_longer_kept_is_not_brought_up_to_date(statement: str, 
         def meddle() -> None:
             cache.drop(KEY)
             if how == "replaced":
-                cache.keep(before.__class__(KEY, _row_of(before), {}, (before.app, before.user), before.segments, {}, 9))
+                scopes = (before.app, before.user)
+                cache.keep(DatabaseSession(KEY, _row_of(before), {}, scopes, before.segments, {}, 9))
 
         env.meanwhile[statement] = meddle
         live = await service._open(KEY, None)
@@ -90,8 +92,6 @@ async def test_what_is_no_longer_kept_is_not_brought_up_to_date(statement: str, 
 
 def _row_of(live: Any) -> Any:
     """A row of a session that nobody has, so that it is read again."""
-    from minirun.sessions._postgres._session import Row
-
     return Row(live.incarnation, live.revision, 0.0, 0.0, 0, None, None, True, True, b"other", 0, False)
 
 

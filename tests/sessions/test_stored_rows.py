@@ -40,10 +40,10 @@ from minirun.sessions import (
     Session,
     SessionKey,
     SqliteSessionService,
+    _earlier,
     repair,
     verify,
 )
-from minirun.sessions import _earlier
 from minirun.sessions._key_value import _store
 from minirun.sessions._live import LiveSession, RunWindow
 from minirun.sessions._postgres import _queries as _postgres_queries
