@@ -25,7 +25,7 @@ from ._web import WebAnswer, WebFailedError
 try:
     import httpx2
 
-    from ._connections import CONNECT_TIMEOUT_S, Connections, response_to, used_up
+    from ._connections import CONNECT_TIMEOUT_S, Connections, response_to, trusted, used_up
 except ModuleNotFoundError as _error:
     _msg = f'signing in, and tools of OpenAPI documents, need {_error.name}; run: pip install "minirun[models]"'
     raise ModuleNotFoundError(_msg, name=_error.name) from None
@@ -74,7 +74,7 @@ class HttpxWeb:
 
 def _transport() -> httpx2.AsyncHTTPTransport:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-    return httpx2.AsyncHTTPTransport(trust_env=False, http2=False, limits=limits)
+    return httpx2.AsyncHTTPTransport(verify=trusted(), trust_env=False, http2=False, limits=limits)
 
 
 async def _answer_to(

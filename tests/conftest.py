@@ -5,8 +5,9 @@ A property runs without a deadline, because a shared machine may stall for any t
 examples each time, so that a failure there belongs to the change that is being tested. It tries a few of them; many
 with `--hypothesis-profile=many` (see examples.py).
 
-Four things cost more than most tests do, and are spared: waiting for a disk, compiling the same again, looking for
-garbage in all that pytest has collected, and trying each character of Unicode.
+Five things cost more than most tests do, and are spared: waiting for a disk, compiling the same again, looking for
+garbage in all that pytest has collected, trying each character of Unicode, and reading the certificates that the system
+trusts for each client of HTTP.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -59,6 +62,14 @@ if sys.dont_write_bytecode and sys.pycache_prefix is None:
         sys.dont_write_bytecode = False
 
 
+try:
+    import httpcore2
+except ImportError:
+    pass  # an extra that is not installed
+else:
+    vars(httpcore2)["default_ssl_context"] = cache(httpcore2.default_ssl_context)
+
+
 @pytest.fixture
 def idle_clock() -> MockClock:
     """A clock for tests with sockets inside of one process: it jumps when nothing has happened for a moment."""
@@ -78,6 +89,18 @@ def say_what_utf_8_has() -> None:
         made = answer.with_name(f"{os.getpid()}.gz")  # another worker does the same
         made.write_bytes(gzip.compress(json.dumps([[[0, 0xD7FF], [0xE000, sys.maxunicode]], []]).encode()))
         made.replace(answer)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """
+    Give each worker files of its own, whose tests share what the first of them has made; who is done helps the other.
+    """
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
+
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -25,7 +25,7 @@ from minirun.sessions import InvocationStatus, Session
 from minirun.sessions._fold import fold
 from minirun.sessions._state import Scope, Values, scope_of
 
-from .forked import Forked
+from .fork_server import program, start
 from .kills import planned
 from .sessions.test_session_properties import check_file, only
 
@@ -33,10 +33,10 @@ __all__ = ["Forker", "Ledger", "forker"]
 
 
 class Forker:
-    """The process that starts writers; see kills.py, or another *program* of its kind."""
+    """The process that starts writers; see kills.py. *of* is another program of its kind."""
 
-    def __init__(self, program: str = "tests.kills") -> None:
-        self.process = Forked(program, errors=2)
+    def __init__(self, of: str = "tests.kills") -> None:
+        self.process = start(program(of), errors=2)
 
     def _ask(self, **options: Any) -> dict[str, Any]:
         self.process.stdin.write(json.dumps(options) + "\n")
@@ -57,15 +57,15 @@ class Forker:
     def close(self) -> None:
         """End it; it leaves no writer behind."""
         with self.process:
-            self.process.stdin.close()
+            pass  # that its input ends tells it to end
 
 
 @cache
-def forker(program: str = "tests.kills") -> Forker:
+def forker(of: str = "tests.kills") -> Forker:
     """The forker of a program, for all tests of this process."""
     from .trust import keep  # pytest's process alone has it
 
-    made = Forker(program)
+    made = Forker(of)
     keep(made.process.pid)
     keep(made.process.keeper)
     atexit.register(made.close)

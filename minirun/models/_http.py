@@ -28,7 +28,7 @@ from ._wire import Outgoing
 try:
     import httpx2
 
-    from .._connections import CONNECT_TIMEOUT_S, Connections, response_to, used_up
+    from .._connections import CONNECT_TIMEOUT_S, Connections, response_to, trusted, used_up
 except ModuleNotFoundError as _error:
     _msg = f'the adapters for model providers need {_error.name}; run: pip install "minirun[models]"'
     raise ModuleNotFoundError(_msg, name=_error.name) from None
@@ -168,7 +168,7 @@ class HttpTransport:
 
 def _client() -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
-    return httpx2.AsyncClient(trust_env=False, http2=False, limits=limits)
+    return httpx2.AsyncClient(verify=trusted(), trust_env=False, http2=False, limits=limits)
 
 
 async def _sent(client: httpx2.AsyncClient, url: str, **options: Any) -> httpx2.Response:

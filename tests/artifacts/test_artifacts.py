@@ -63,7 +63,7 @@ from minirun.testing import artifact_service_checks, check_artifact_service
 from minirun.types import Part
 
 from ..examples import examples
-from ..forked import Forked, run
+from ..fork_server import program, run, start
 from ..interruptions import CancelAtStep, enumerate_steps
 from ..kept_open import KeptOpen, keeps
 from ..stores import database_of
@@ -1191,7 +1191,7 @@ trio.run(main, *sys.argv[1:])
 
 def test_several_processes_share_a_folder(tmp_path: Path) -> None:
     """Three processes that save one name and collect at once get each number once, and nothing is lost."""
-    processes = [Forked(PROGRAM, tmp_path, name) for name in ("one", "two", "three")]
+    processes = [start(program(PROGRAM, tmp_path, name)) for name in ("one", "two", "three")]
     answers: dict[int, str] = {}
     for process in processes:
         out, _ = process.communicate()
@@ -1208,7 +1208,7 @@ def test_several_processes_share_a_folder(tmp_path: Path) -> None:
 
 def test_a_killed_writer_leaves_no_version(tmp_path: Path) -> None:
     """A process killed while it streams leaves no version, and its bytes are collected."""
-    program = """
+    writer = """
 import sys, trio
 from minirun.artifacts import FileArtifactService
 async def chunks():
@@ -1219,7 +1219,7 @@ where = dict(app_name="app", user_id="u", session_id="s", filename="a.txt")
 trio.run(lambda: FileArtifactService(sys.argv[1]).save_artifact_stream(**where, chunks=chunks()))
 """
     trio.run(lambda: save(FileArtifactService(tmp_path), "a"))
-    with Forked(program, tmp_path) as process:
+    with start(program(writer, tmp_path)) as process:
         assert process.stdout.readline() == "written\n"
         assert len(files(tmp_path, "temporary")) == 1
         process.kill()
@@ -1235,7 +1235,7 @@ trio.run(lambda: FileArtifactService(sys.argv[1]).save_artifact_stream(**where, 
 
 def test_a_process_killed_between_content_and_record_leaves_no_version(tmp_path: Path) -> None:
     """Content whose version was not made is no version; saved again it is one, else it is collected."""
-    program = """
+    writer = """
 import os, signal, sys, trio
 from minirun.artifacts import FileArtifactService, _file
 from minirun.types import Part
@@ -1245,7 +1245,7 @@ where = dict(app_name="app", user_id="u", session_id="s", filename="a.txt")
 trio.run(lambda: FileArtifactService(sys.argv[1]).save_artifact(**where, artifact=Part(text=sys.argv[2])))
 """
     for text in ("again", "never"):
-        assert run(program, tmp_path, text).returncode == -9
+        assert run(program(writer, tmp_path, text)).returncode == -9
     assert len(files(tmp_path, "content")) == 2
 
     async def check() -> None:

@@ -33,7 +33,7 @@ from minirun.errors import (
 from minirun.sessions import InMemorySessionService, Session, SqliteSessionService, repair, verify
 from minirun.types import Blob, Part
 
-from ..forked import Forked
+from ..fork_server import program, start
 from ..stores import HERE as SESSION
 from ..stores import Where, failing, inject, sql
 
@@ -587,7 +587,7 @@ def test_what_a_killed_process_left_is_collected(tmp_path: Path) -> None:
         return await service.gc()
 
     trio.run(alone, prepare)
-    with Forked(WRITER, path) as process:
+    with start(program(WRITER, path)) as process:
         assert process.stdout.readline() == "written\n"
         assert trio.run(alone, collect) == Collected(contents=0, size=0)
         assert count(path, "contents") == 3
@@ -619,7 +619,7 @@ trio.run(main, *sys.argv[1:])
 def test_several_processes_share_a_file(tmp_path: Path) -> None:
     """Two processes that save one name and collect at once get each number once, and nothing is lost."""
     path = tmp_path / "a.db"
-    processes = [Forked(SAVER, path, name) for name in ("one", "two")]
+    processes = [start(program(SAVER, path, name)) for name in ("one", "two")]
     answers: dict[int, str] = {}
     for process in processes:
         out, _ = process.communicate()

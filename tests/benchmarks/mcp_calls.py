@@ -28,7 +28,7 @@ __all__ = ["mcp_calls"]
 
 CALLS = 20
 ROOT = Path(__file__).parents[2]
-ARGS = ["-m", "tests.mcp_servers.kinds"]
+COMMAND = [sys.executable, "-m", "tests.mcp_servers.kinds"]
 
 
 def _script(request: LlmRequest) -> Any:
@@ -40,10 +40,12 @@ async def mcp_calls(scale: Scale, folder: Path) -> list[Row]:
     """Rows for a server in this process, and one over stdio."""
     rows = []
     for way in ("in process", "over stdio"):
-        ours: Any = kinds.made() if way == "in process" else StdioServer(sys.executable, ARGS, cwd=ROOT)
+        ours: Any = kinds.made()
         theirs: Any = kinds.made()
         if way != "in process":
-            theirs = StdioServerParameters(command=sys.executable, args=ARGS, cwd=ROOT)
+            command, *rest = COMMAND
+            ours = StdioServer(command, rest, cwd=ROOT)
+            theirs = StdioServerParameters(command=command, args=rest, cwd=ROOT)
         async with AsyncExitStack() as stack:
             tools = await stack.enter_async_context(McpToolset(ours, tool_filter=["add"], timeout_s=None))
             client = await stack.enter_async_context(Client(theirs))

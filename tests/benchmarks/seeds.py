@@ -2,11 +2,10 @@
 Simulated seeds in a second of one core, and where the time of one seed goes, in a process of its own: rows, as JSON.
 
     python -m tests.benchmarks.seeds ROUNDS SEEDS
-    python -m tests.benchmarks.seeds ROUNDS SEEDS --alone memory
 
-The second form prints the seeds per second of one process, round by round: two of it at once show what `--jobs 2` of
-`minirun simulate` can come to. The benchmark starts the first form once; works take turns in it as they do there. The
-reference world is the bank of `test_simulation.py`, whose three users move money at once; `tools` is of the same file.
+The benchmark starts it once; works take turns in it as they do there. Two forks of it at once show what `--jobs 2` of
+`minirun simulate` can come to, beside one. The reference world is the bank of `test_simulation.py`, whose three users
+move money at once; `tools` is of the same file.
 
 Rules of this file:
 
@@ -24,13 +23,13 @@ import argparse
 import contextlib
 import gc
 import json
+import multiprocessing
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from unittest.mock import patch
@@ -61,9 +60,9 @@ TARGETS: dict[Storage, str] = {"memory": ">= 0.6", "sqlite": ">= 0.5"}
 FAULTS_TARGET = ">= 0.35"
 JOBS_TARGET = ">= 1.9"
 SCENARIOS: dict[str, Scenario] = {"money": money(Bank), "tools": tools}
-# Enough that making the world does not show beside them.
-POINTS = 2_000
-TRANSACTIONS = 200
+# For each seed. With 50 seeds they are enough that making the world does not show beside them.
+POINTS = 39
+TRANSACTIONS = 4
 
 
 # --- measuring ------------------------------------------------------------------------------------------------------
@@ -208,9 +207,18 @@ def alone(rounds: int, seeds: int, storage: Storage) -> list[float]:
 
 def processes(rounds: int, seeds: int, storage: Storage, count: int) -> list[float]:
     """The same of so many processes at once, together: what one of them waits for a core does not count."""
-    program = [sys.executable, "-m", "tests.benchmarks.seeds", str(rounds), str(seeds), "--alone", storage]
-    started = [subprocess.Popen(program, stdout=subprocess.PIPE, encoding="utf-8") for _ in range(count)]
-    told = [json.loads(process.communicate()[0]) for process in started]
+    context = multiprocessing.get_context("fork")
+    pipes = [context.Pipe() for _ in range(count)]
+
+    def work(theirs: Connection) -> None:
+        theirs.send(alone(rounds, seeds, storage))
+
+    started = [context.Process(target=work, args=(theirs,)) for _, theirs in pipes]
+    for process in started:
+        process.start()
+    told: list[list[float]] = [mine.recv() for mine, _ in pipes]
+    for process in started:
+        process.join()
     return [sum(together) for together in zip(*told, strict=True)]
 
 
@@ -225,31 +233,34 @@ async def nothing(world: object = None) -> None:
     """An empty scenario."""
 
 
-async def steps(world: World) -> None:
+def steps(points: int) -> Scenario:
     """One that only passes points: three tasks, as the reference world has three users."""
 
-    async def pass_points() -> None:
-        for _ in range(POINTS // 3):
-            await world.schedule.point("step")
+    async def steps(world: World) -> None:
+        async def pass_points() -> None:
+            for _ in range(points // 3):
+                await world.schedule.point("step")
 
-    async with trio.open_nursery() as nursery:
-        for _ in range(3):
-            nursery.start_soon(pass_points)
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(pass_points)
+
+    return steps
 
 
-async def bare_steps() -> None:
+async def bare_steps(points: int) -> None:
     """The same with as little as a gate can be: park, wait until nothing else goes on, go on."""
     parked: list[trio.lowlevel.Task] = []
 
     async def pass_points() -> None:
-        for _ in range(POINTS // 3):
+        for _ in range(points // 3):
             parked.append(trio.lowlevel.current_task())
             await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
 
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(pass_points)
-        for _ in range(POINTS // 3 * 3):
+        for _ in range(points // 3 * 3):
             await wait_all_tasks_blocked()
             trio.lowlevel.reschedule(parked.pop())
 
@@ -318,6 +329,7 @@ def bare_coded(lines: list[str]) -> None:
 
 def breakdown(rounds: int, seeds: int) -> Iterator[Row]:
     """Where the time of one seed of the reference world goes, in µs."""
+    points, some = POINTS * seeds, TRANSACTIONS * seeds
     run, clocked = "an empty trio.run", "an empty trio.run, virtual time"
     lines, bare_gate, bare_json = trio.run(event_lines), "a bare gate in trio", "json of the same lines"
     statement, transaction = "a statement, SQLite as it is", "a transaction, SQLite as it is"
@@ -328,8 +340,8 @@ def breakdown(rounds: int, seeds: int) -> Iterator[Row]:
     works = [
         Work(run, often(partial(trio.run, nothing), seeds), seeds),
         Work(clocked, often(clocked_run, seeds), seeds),
-        Work(bare_gate, partial(trio.run, bare_steps), POINTS),
-        Work("gate", partial(simulated, steps, 1, "memory"), POINTS),
+        Work(bare_gate, partial(trio.run, bare_steps, points), points),
+        Work("gate", partial(simulated, steps(points), 1, "memory"), points),
         Work(bare_json, often(partial(bare_coded, lines), seeds), seeds),
         Work("codec", often(partial(coded, lines), seeds), seeds),
     ]
@@ -344,10 +356,10 @@ def breakdown(rounds: int, seeds: int) -> Iterator[Row]:
         ]
     if "sqlite" in STORAGES:
         works += [
-            Work(statement, partial(reads, plain, TRANSACTIONS), TRANSACTIONS),
-            Work("statement", partial(recorded, reads, TRANSACTIONS), TRANSACTIONS),
-            Work(transaction, partial(transactions, plain, TRANSACTIONS), TRANSACTIONS),
-            Work("transaction", partial(recorded, transactions, TRANSACTIONS), TRANSACTIONS),
+            Work(statement, partial(reads, plain, some), some),
+            Work("statement", partial(recorded, reads, some), some),
+            Work(transaction, partial(transactions, plain, some), some),
+            Work("transaction", partial(recorded, transactions, some), some),
         ]
     times = measure(rounds, works)
 
@@ -374,11 +386,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Simulated seeds, in a process of their own.")
     parser.add_argument("rounds", type=int)
     parser.add_argument("seeds", type=int)
-    parser.add_argument("--alone", choices=STORAGES)
     options = parser.parse_args()
-    if options.alone is not None:
-        print(json.dumps(alone(options.rounds, options.seeds, options.alone)))
-        return
     parts = (speed, jobs, breakdown)
     rows = [row for part in parts for row in part(options.rounds, options.seeds)]
     print(json.dumps([attrs.asdict(row) for row in rows]))

@@ -24,7 +24,7 @@ from mcp.client.streamable_http import streamable_http_client
 from minirun import SqliteSessionService
 
 from .. import mcp_served
-from ..fork_server import Process, run, start
+from ..fork_server import Process, relay, run, start
 from ..mcp_server.test_mcp_server import ADA, BOB, ROME, Person, answered, asked, no_one, said
 from ..notes import Notes
 
@@ -58,7 +58,8 @@ def program(*arguments: str) -> list[str]:
 async def started(folder: Path, *arguments: str, **options: Any) -> AsyncGenerator[Client, None]:
     """The official client, which starts the command."""
     environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
-    parameters = StdioServerParameters(command=sys.executable, args=program(*arguments), cwd=folder, env=environment)
+    command, *rest = relay(program(*arguments))
+    parameters = StdioServerParameters(command=command, args=rest, cwd=folder, env=environment)
     with (folder / "stderr").open("a") as errors:
         async with Client(stdio_client(parameters, errlog=errors), **options) as client:
             yield client
@@ -122,12 +123,9 @@ def test_a_line_without_end_is_bounded(folder: Path) -> None:
     """
     What is no message ends the connection, before it takes the memory.
     """
-    flood = b"x" * 5_000_000
-    done = subprocess.run(
-        [sys.executable, *program()], cwd=folder, input=flood, capture_output=True, timeout=PATIENCE_S, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, b"")
-    assert b"4194304 bytes" in done.stderr
+    done = run(program(), cwd=folder, input="x" * 5_000_000)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "4194304 bytes" in done.stderr
 
 
 async def test_ctrl_c_ends_it_and_leaves_the_runs(folder: Path) -> None:
@@ -271,20 +269,10 @@ def test_a_message_with_half_a_character_is_answered(folder: Path) -> None:
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     asked = {"name": "desk", "arguments": {"message": "a smile, or half of one: \ud83d"}}
     requests = [{"id": 1, "method": "initialize", "params": about}, {"id": 2, "method": "tools/call", "params": asked}]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
-    with subprocess.Popen(
-        [sys.executable, *program()],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with start(program(), cwd=folder) as process:
         answers = []
         for each in requests:
-            process.stdin.write(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n")
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **each}) + "\n")
             process.stdin.flush()
             answers.append(json.loads(process.stdout.readline()))
         process.stdin.close()

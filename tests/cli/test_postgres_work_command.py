@@ -32,8 +32,7 @@ ROOT = Path(__file__).parents[2]
 # Far more than anything here takes, on a machine that is as busy as can be.
 PATIENCE_S = 120.0
 
-# It says when it comes to a phase; where it is told to stay there, it does so until the file `go` is there. Its leases
-# last as long as it is told to let them, because whoever waits for one waits as long.
+# It says when it comes to a phase; where it is told to stay there, it does so until the file `go` is there.
 PROGRAM = """
 import os
 from pathlib import Path
@@ -41,11 +40,7 @@ from pathlib import Path
 import trio
 from minirun import App, LlmAgent
 from minirun.plugins import BasePlugin
-from minirun.sessions._postgres import _leases
 from minirun.testing import ScriptedLlm, call
-
-if lease_s := float(os.environ["LEASE_S"]):
-    vars(_leases).update(LEASE_S=lease_s, RENEW_EVERY_S=lease_s / 4)
 
 async def reach(phase):
     print("at", phase, flush=True)
@@ -75,17 +70,20 @@ def answer(request):
 worker = LlmAgent(name="worker", model=ScriptedLlm(answer), tools=[work])
 app = App(name="app", root_agent=worker, plugins=[Says(name="says")])
 """
-SHORT_LEASE_S = 3.0
+# As if a minute had passed for the database, which decides by its clock what a lease and a claim are worth.
+LATER = """
+WITH leases AS (UPDATE minirun.sessions SET lease_expires = lease_expires - interval '60 s')
+UPDATE minirun.claims SET until = until - interval '60 s'
+"""
 PHASES = ("question", "tool", "result", "answer", "end")
 
 
 class Worker:
     """A process that works."""
 
-    def __init__(self, folder: Path, url: str, stay: str = "", lease_s: float = 0) -> None:
+    def __init__(self, folder: Path, url: str, stay: str = "") -> None:
         command = ["-m", "minirun", "work", "program.py", "--db", url, "--every", "0.2"]
-        told = {"STAY": stay, "LEASE_S": str(lease_s)}
-        environment = {**told, "PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)}
+        environment = {"STAY": stay, "PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)}
         self.process = start_process(command, cwd=folder, env=environment, merged=True)
         self._said: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -131,8 +129,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "program.py").write_text(PROGRAM)
     begun: list[Worker] = []
 
-    def start(url: str, stay: str = "", lease_s: float = 0) -> Worker:
-        begun.append(Worker(tmp_path, url, stay, lease_s))
+    def start(url: str, stay: str = "") -> Worker:
+        begun.append(Worker(tmp_path, url, stay))
         return begun[-1]
 
     yield start
@@ -205,11 +203,11 @@ def test_a_stopped_worker_that_wakes_is_fenced_and_says_so(start: Start, tmp_pat
     """SIGSTOP past the lease: another worker completes the turn. Woken up, the first one fails and writes nothing."""
     url = new_database()
     leave_work(url, "s")
-    stopped = start(url, stay="tool", lease_s=SHORT_LEASE_S)
+    stopped = start(url, stay="tool")
     stopped.says("at tool")
     stopped.send(signal.SIGSTOP)
-    other = start(url, lease_s=SHORT_LEASE_S)
-    sql(url, "UPDATE minirun.sessions SET lease_expires = now() - interval '1 s'")
+    other = start(url)
+    sql(url, LATER)
     wait_until_completed(url, "s")
     check_turn(url, "s")
     before = [event.id for event in events_of(url, "s")]

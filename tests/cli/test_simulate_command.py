@@ -72,6 +72,15 @@ async def exits(world):
     raise SystemExit(3)
 """
 
+# The command, which waits less long for workers that are in the middle of a seed.
+HURRIED = """
+import sys
+from minirun.cli import _workers, main
+vars(_workers).update(STOP_WAIT_S=0.3)
+sys.argv[0] = "minirun"
+main()
+"""
+
 # As long as nothing is wrong, a process of these tests ends at once.
 PATIENCE_S = 120
 
@@ -80,9 +89,13 @@ def program(*arguments: str) -> list[str]:
     return [sys.executable, "-W", "error", "-m", "minirun", "simulate", *arguments]
 
 
+# With it a search has no twin, a process more with other hashes; `test_an_order_of_hashes_…` has one.
+ONE_HASH = {"PYTHONHASHSEED": "0"}
+
+
 def simulate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command, in a process that has imported it already (see fork_server.py)."""
-    return run(program(*arguments)[1:], cwd=folder)
+    return run(program(*arguments)[1:], cwd=folder, env={**os.environ, **ONE_HASH})
 
 
 def fresh_simulate(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -149,12 +162,11 @@ def test_an_order_of_hashes_is_found_by_a_process_with_others(folder: Path) -> N
     """Two runs in one process agree on the order of a set of strings; one of two processes with other hashes tells."""
     arguments = ("scenarios.py::unsorted", "--seeds", "1", "--storage", "memory")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
-    command = program(*arguments)
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = run(program(*arguments)[1:], cwd=folder, env=environment)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "NondeterminismError: seed 0 is another world where strings have other hashes: entry 2 of" in done.stdout
     assert "sort the sets" in done.stdout
-    assert fresh_simulate(folder, *arguments, PYTHONHASHSEED="7").returncode == 0
+    assert simulate(folder, *arguments).returncode == 0
 
 
 def test_failures_of_each_kind_are_told_where_it_keeps_going(folder: Path) -> None:
@@ -226,8 +238,9 @@ def test_what_cannot_be_done_is_told(folder: Path, arguments: list[str], status:
 
 def test_ctrl_c_ends_all_processes(folder: Path) -> None:
     """SIGINT to all of them at once, as a terminal sends it: exit status 130, no traceback, nobody left."""
-    arguments = program("scenarios.py::endless", "--jobs", "2", "--storage", "memory")[1:]
-    with start(arguments, cwd=folder, start_new_session=True) as process:
+    arguments = ["-c", HURRIED, "simulate", "scenarios.py::endless", "--jobs", "2", "--storage", "memory"]
+    environment = {**os.environ, **ONE_HASH}
+    with start(["-W", "error", *arguments], cwd=folder, env=environment, start_new_session=True) as process:
         assert process.stderr is not None
         workers: set[int] = set()
         try:

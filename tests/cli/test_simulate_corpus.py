@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,8 @@ from click.testing import CliRunner
 
 from minirun.cli._simulate import simulate
 from minirun.simulation import Corpus
+
+from ..fork_server import PYTEST, run
 
 TESTS = """
 import pytest
@@ -38,9 +39,8 @@ def folder(tmp_path: Path) -> Path:
 def test_the_command_line_keeps_a_corpus_and_tests_read_it(folder: Path) -> None:
     """What two processes have learned is put together; a test begins with it and leaves it as it is."""
     search = ("test_corpus_doors.py::test_doors", "--seeds", "80", "--jobs", "2", "--corpus", "inputs")
-    done = subprocess.run(
-        [sys.executable, "-m", "minirun", "simulate", *search], cwd=folder, capture_output=True, text=True, check=False
-    )
+    one_hash = {**os.environ, "PYTHONHASHSEED": "0"}  # else there is a third process, which learns nothing
+    done = run(["-m", "minirun", "simulate", *search], cwd=folder, env=one_hash)
     assert done.returncode == 0, done.stdout + done.stderr
     corpus = Corpus(folder / "inputs", "test_corpus_doors.py::test_doors")
     assert corpus.file is not None
@@ -51,13 +51,8 @@ def test_the_command_line_keeps_a_corpus_and_tests_read_it(folder: Path) -> None
     damaged = Corpus(folder / "inputs", "test_corpus_doors.py::test_damaged").file
     assert damaged is not None
     damaged.write_text("{")
-    told = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
+    pytests = ["-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly"]
+    told = run(pytests, cwd=folder, modules=PYTEST).stdout
     assert "1 failed, 1 passed" in told, told
     assert "CorpusError: " in told
     assert "test_doors: 2 seeds: door 0" in told, "two seeds alone open no door"

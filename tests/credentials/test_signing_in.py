@@ -23,14 +23,15 @@ pytest.importorskip("keyring", reason="the extra `minirun[keyring]` is not insta
 pytest.importorskip("httpx2", reason="the extra `minirun[models]` is not installed")
 
 from ..asgi import serving  # see above
-from ..forked import WEB, Forked, run
+from ..fork_server import program, run, start
 from ..oauth_server import OAuthServer
 
 PATIENCE_S = 120
 
-async def ran(*program: str, **options: Any) -> subprocess.CompletedProcess[str]:
+async def ran(*asked: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """A process that has come to its end."""
-    return await trio.to_thread.run_sync(partial(run, *program, modules=WEB, **options), abandon_on_cancel=True)
+    done = partial(run, program(*asked), **options)
+    return await trio.to_thread.run_sync(done, abandon_on_cancel=True)
 
 
 class Machine:
@@ -48,7 +49,7 @@ class Machine:
     async def run(self, role: str, stdin: str = "", **options: Any) -> dict[str, Any]:
         """Run a process to its end; return what it reports."""
         with trio.fail_after(PATIENCE_S):
-            done = await ran(*self.program(role, options), cwd=self.folder, stdin=stdin)
+            done = await ran(*self.program(role, options), cwd=self.folder, input=stdin)
         self.printed += (done.stdout + done.stderr).encode()
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -57,13 +58,14 @@ class Machine:
     async def kill_when_held(self, role: str, stdin: str = "") -> None:
         """Kill a process while the server has its request for a token, and has answered nothing."""
         self.server.hold, self.server.held = trio.Event(), trio.Event()
-        with Forked(*self.program(role, {}), modules=WEB, cwd=self.folder) as process:
+        with start(program(*self.program(role, {})), cwd=self.folder) as process:
             process.stdin.write(stdin + "\n")
             process.stdin.close()
             with trio.fail_after(PATIENCE_S):
                 await self.server.held.wait()
             process.kill()
             assert process.wait() == -signal.SIGKILL
+            assert process.stderr is not None
             self.printed += (process.stdout.read() + process.stderr.read()).encode()
         self.server.hold.set()
         self.server.hold = None
@@ -182,7 +184,7 @@ async def test_the_command_line_asks_for_the_address(tmp_path: Path) -> None:
         async def minirun(*arguments: str, stdin: str = "") -> str:
             environment = {**os.environ, "PYTHON_KEYRING_BACKEND": "tests.file_keyring.FileKeyring"}
             with trio.fail_after(PATIENCE_S):
-                done = await ran("minirun", *arguments, "--db", "s.db", cwd=tmp_path, env=environment, stdin=stdin)
+                done = await ran("minirun", *arguments, "--db", "s.db", cwd=tmp_path, env=environment, input=stdin)
             at.printed += (done.stdout + done.stderr).encode()
             return done.stdout + done.stderr
 

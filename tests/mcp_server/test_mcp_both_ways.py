@@ -22,10 +22,9 @@ from minirun.tools.mcp import StdioServer
 from minirun.workflow import START, Workflow
 
 from ..cli.test_cli_mcp import folder, worker
-from ..forked import relay
+from ..fork_server import program, relay
 from ..helpers import PLACE
 from ..notes import Notes
-from ..tools.test_mcp import SERVERS
 from ..tools.test_mcp_pauses import Life
 from .test_mcp_server import ADA, KEY
 
@@ -57,8 +56,8 @@ async def test_a_toolset_starts_the_command_and_is_asked(folder: Path) -> None:
     `minirun mcp serve` over stdio: the question comes from one process of it, and the answer goes to another.
     """
     arguments = ("mcp", "serve", "desk.py:app", "--db", "s.db", "--key-file", "key")
-    command, *rest = relay("minirun", *arguments, modules=SERVERS, cwd=folder)
-    server = StdioServer(command, rest)
+    command, *rest = relay(program("minirun", *arguments))
+    server = StdioServer(command, rest, cwd=folder)
     assert '"3 nights in Rome"' in await book(Life(BOOK, None), server)
     assert Notes(folder / "world.log").lines() == ["asked Rome", "booked Rome for 3"]
 

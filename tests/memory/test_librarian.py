@@ -17,7 +17,7 @@ import trio
 from examples.librarian import Index, agent, index, library, read_lines
 from minirun import Event, InMemoryRunner, SqliteSessionService
 
-from ..forked import run
+from ..fork_server import program, run
 
 PROJECT = Path(__file__).resolve().parents[2]
 CITATION = re.compile(r"^(\S+?):(\d+): (.*)$", re.MULTILINE)
@@ -132,7 +132,7 @@ trio.run(main, sys.argv[1], sys.argv[2], int(sys.argv[3]))
 def in_a_process(db: Path, question: str, kill_after: int = 0) -> subprocess.CompletedProcess[str]:
     """Ask in a process of its own; kill it after so many events, if not 0."""
     environment = {**os.environ, "LIBRARY": str(PROJECT / "examples")}
-    return run(ONE_QUESTION, db, question, kill_after, modules=("examples.librarian",), env=environment)
+    return run(program(ONE_QUESTION, db, question, kill_after), env=environment)
 
 
 def stored(db: Path) -> list[Event]:

@@ -34,7 +34,7 @@ from minirun.sessions._sqlite._memories import BLOCK_BITS, PLACE_BITS, token
 from minirun.simulation import CUTS, Disk, DiskEnv, Mark, RecordingVFS, why_unavailable, write_image
 
 from ..disks import SmallDisk
-from ..forked import Forked
+from ..fork_server import program, start
 from ..interruptions import CancelAtStep, enumerate_steps
 from ..stores import HERE, append, failing, inject, sql
 
@@ -481,7 +481,7 @@ trio.run(main, *sys.argv[1:])
 def test_several_processes_share_a_file(tmp_path: Path) -> None:
     """Three processes that add and delete at once lose nothing, and remember once what all of them add."""
     path = tmp_path / "a.db"
-    processes = [Forked(PROGRAM, path, name) for name in ("one", "two", "three")]
+    processes = [start(program(PROGRAM, path, name)) for name in ("one", "two", "three")]
     for process in processes:
         assert process.communicate() == ("", "")
         assert process.returncode == 0

@@ -9,16 +9,16 @@ from functools import partial
 import pytest
 import trio
 
-from ..forked import WEB, run
+from ..fork_server import program, run
 from ..provider_servers.server import served
 from ..wire_models import APIS, TEXT, streamed, whole
 
 
 async def output_of(name: str, *arguments: str) -> list[str]:
     """What a script prints; every warning is an error."""
-    program = partial(run, f"examples.{name.removesuffix('.py')}", *arguments, modules=WEB, env={})
+    example = program(f"examples.{name.removesuffix('.py')}", *arguments)
     with trio.fail_after(120):
-        done = await trio.to_thread.run_sync(program, abandon_on_cancel=True)
+        done = await trio.to_thread.run_sync(partial(run, example, env={}), abandon_on_cancel=True)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr  # it is told that one of the scripted calls has no tool
     return done.stdout.splitlines()

@@ -20,7 +20,7 @@ import pytest
 import minirun
 from minirun.simulation import why_unavailable
 
-from ..benchmarks import contest, databases, details, run, seeds
+from ..benchmarks import contest, databases, details, mcp_calls, run
 from ..benchmarks.chart import chart
 from ..benchmarks.contest import Figure, play
 from ..benchmarks.environments import folder_of
@@ -34,9 +34,10 @@ from ..benchmarks.scenarios import SCENARIOS as PLAYED
 from ..benchmarks.sides import CHANNELS, MINIRUN, OURS, POWER, Peer, Side, SideFailedError
 from ..benchmarks.targets import TARGETS, verdicts
 from ..fork_server import MINIRUN as IMPORTED
-from ..fork_server import Process
+from ..fork_server import Process, relay
 from ..fork_server import run as run_forked
 from ..fork_server import start as start_forked
+from ..postgres import shared_server
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
@@ -120,11 +121,22 @@ class Forked:
         return done
 
 
+class Shared:
+    """The server of these tests, for whoever would start one of its own."""
+
+    def __init__(self) -> None:
+        self.new_database = shared_server().new_database
+
+    def remove(self) -> None:
+        """It stays."""
+
+
 @pytest.fixture
 def forked_lines(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
     """Runs the script in this process and its programs in forked ones, and returns what it prints."""
-    for module in (contest, databases, details, seeds):
+    for module in (contest, databases, details):
         monkeypatch.setattr(module, "subprocess", Forked)
+    monkeypatch.setattr(mcp_calls, "COMMAND", relay(["-m", "tests.mcp_servers.kinds"]))
 
     def lines(*options: str) -> list[str]:
         monkeypatch.setattr(sys, "argv", [str(SCRIPT), *options])
@@ -148,7 +160,8 @@ def test_figures_stand_beside_their_floors(
     """All parts but those that only fresh processes can have (imports, and fsyncs, which are traced)."""
     measured = [name for name in run.NAMES if name not in ("import", "models-import", "fsyncs", "seeds")]
     monkeypatch.setattr(run, "NAMES", measured)
-    monkeypatch.setattr(databases, "CROWDS", [(1, 2, 2.0), (2, 2, 2.0)])  # processes, writers of each
+    monkeypatch.setattr(databases, "CROWDS", [(2, 2, 2.0)])  # processes, writers of each
+    monkeypatch.setattr(databases, "own_server", Shared)
     check_lines(
         forked_lines("--quick", "--results", str(tmp_path)),
         [each for each in (*SCENARIOS, *PARTS) if not each.startswith(("import", "models-import", "fsyncs", "seeds"))],
@@ -248,10 +261,11 @@ NOT_THERE = Peer("nobody", "floor", ("nobody",), "import nobody")
 
 def test_a_peer_that_cannot_be_installed_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are measured, and the reason stands where the figures of the peer would."""
+    monkeypatch.setattr(contest, "subprocess", Forked)
     (tmp_path / "file").touch()  # below which there can be no environment
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     theirs = Side("nobody", "floor", "memory", "channels", frozenset({"text"}), peer=NOT_THERE)
-    *others, peer = list(imports(QUICK, (NOT_THERE,)))
+    *others, peer = list(imports(QUICK, (NOT_THERE,), "import", "import json", "import trio"))
     assert all(figure.rounds for figure in others)
     played = [peer, *(figure for figure in play(PLAYED["text-memory"], (*OURS, theirs), QUICK) if figure.peer)]
     assert len(played) > 1
@@ -265,7 +279,7 @@ def test_a_peer_that_cannot_be_imported_is_left_out(tmp_path: Path, monkeypatch:
     installed = Peer("hollow", "floor", (), "import nobody")
     venv.create(folder_of(installed))
     (folder_of(installed) / "ready").touch()
-    *others, peer = list(imports(QUICK, (installed,)))
+    *others, peer = list(imports(QUICK, (installed,), "import", "import json", "import trio"))
     assert all(figure.rounds for figure in others)
     assert (peer.side, peer.rounds, peer.note) == ("hollow", [], "ModuleNotFoundError: No module named 'nobody'")
 

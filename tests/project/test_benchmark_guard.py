@@ -11,8 +11,9 @@ caches passes; a copy of the history does not.
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -38,8 +39,19 @@ ATTEMPTS = 3
 LONG_HISTORY = {"memory": 80_000, "file": 30_000}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def everything_is_looked_at_again() -> Iterator[None]:
+    """What a test has set aside may be garbage by now."""
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
 async def assert_at_most(bound: float, mine: Work, floor: Work) -> None:
     """The median of the rounds' ratios is at most the bound, in one attempt of several."""
+    gc.collect()
+    gc.freeze()  # a search for garbage before each work would go through all that pytest has, and through a history
     for _ in range(ATTEMPTS):
         times = await measure(ROUNDS, mine, floor, clock=time.process_time)
         ratio = Ratio.of(times[mine.name], times[floor.name])

@@ -21,12 +21,15 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import minirun
+
+from ..syntax import children, nodes, parsed
 
 # The lowest line first. In a line each string is a unit: the modules of one unit may import each other, those of two
 # units in one line may not. A package stands for all its modules, except those that have a line of their own.
@@ -358,21 +361,24 @@ def is_typing_only(test: ast.expr) -> bool:
     return name == "TYPE_CHECKING"
 
 
-def imports_of(path: str, tree: ast.Module, modules: frozenset[str]) -> Iterator[Import]:
+@cache
+def imports_of(path: str, source: str, modules: frozenset[str]) -> tuple[Import, ...]:
     """Every import in a file, wherever it stands. *modules* are those of the package."""
     package = path.split("/")[:-1]
-
-    def visit(node: ast.AST, scopes: tuple[str, ...], typing_only: bool) -> Iterator[Import]:
+    found = []
+    waiting: list[tuple[ast.AST, tuple[str, ...], bool]] = [(parsed(source), (), False)]
+    while waiting:
+        node, scopes, typing_only = waiting.pop()
         if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call)):
-            for target, inside in targets_of(node, package, modules):
-                yield Import(node.lineno, target, inside, typing_only, scopes, isinstance(node, ast.Call))
+            found += [
+                Import(node.lineno, target, inside, typing_only, scopes, isinstance(node, ast.Call))
+                for target, inside in targets_of(node, package, modules)
+            ]
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             scopes = (*scopes, node.name)
         guarded = node.body if isinstance(node, ast.If) and is_typing_only(node.test) else []
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, scopes, typing_only or child in guarded)
-
-    return visit(tree, (), False)
+        waiting += [(child, scopes, typing_only or child in guarded) for child in children(node)]
+    return tuple(found)
 
 
 def targets_of(
@@ -431,15 +437,14 @@ def check_file(path: str, source: str, modules: frozenset[str]) -> Iterator[tupl
     if place is None:
         yield 1, f"{module} is in no layer; add it to LAYERS"
         return
-    tree = ast.parse(source, path)
-    for each in imports_of(path, tree, modules):
+    for each in imports_of(path, source, modules):
         yield from ((each.line, text) for text in check_moment(path, place.unit, each))
         if each.inside:
             yield from ((each.line, text) for text in check_direction(path, place, each))
         elif each.target != COMPUTED:
             yield from ((each.line, text) for text in check_dependency(path, place, each))
     if place.layer in SYNCHRONOUS:
-        for node in ast.walk(tree):
+        for node in nodes(parsed(source)):
             if isinstance(node, (ast.AsyncFunctionDef, ast.Await)):
                 yield node.lineno, f"{place.layer} is synchronous"
 

@@ -16,6 +16,8 @@ from minirun import InMemorySessionService, RunConfig, Runner
 from minirun._json import brief, shown
 from minirun.errors import ConfigurationError, MinirunError
 
+from ..syntax import nodes, parsed
+
 PACKAGE = Path(minirun.__file__).parent
 
 # A "who" without a noun before it makes a reader look for the person: "the caller that has left", not "who has left".
@@ -38,7 +40,8 @@ class Unreadable:
 def cut_reprs() -> Iterator[str]:
     """Where a repr is cut by a format, which raises for what has none."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        source = path.read_text("utf-8")
+        for node in nodes(parsed(source)) if "!r:" in source else ():
             if isinstance(node, ast.FormattedValue) and node.conversion == ord("r") and node.format_spec is not None:
                 yield f"{path.relative_to(PACKAGE)}:{node.lineno}"
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from ..syntax import nodes, parsed
 from .test_layers import PACKAGE, imports_of, module_of
 
 ROOT = Path(__file__).parents[2]
@@ -46,18 +47,13 @@ GENERAL_NAMES = frozenset(
 )
 
 
+@cache
 def sources() -> dict[str, str]:
     """The files of the package by their paths in it."""
     return {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
-
-
-@cache
-def parsed(source: str) -> ast.Module:
-    """The tree of a module; nobody changes it."""
-    return ast.parse(source)
 
 
 def test_the_folders_of_tests_mirror_the_package() -> None:
@@ -80,7 +76,7 @@ def test_no_file_and_no_class_is_too_large_to_read() -> None:
     for path, source in sources().items():
         lines = len(source.splitlines())
         found += [f"{path}: {lines} lines"] if lines > FILE_LINES_MAX else []
-        for node in ast.walk(parsed(source)):
+        for node in nodes(parsed(source)):
             if isinstance(node, ast.ClassDef):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 found += [f"{path}: {lines} lines in {node.name}"] if lines > CLASS_LINES_MAX else []
@@ -104,7 +100,7 @@ def circle_in(files: Mapping[str, str]) -> list[str]:
     graph = {
         module_of(path): {
             each.target
-            for each in imports_of(path, parsed(source), modules)
+            for each in imports_of(path, source, modules)
             if each.inside and not each.typing_only and "__getattr__" not in each.scopes
         }
         for path, source in files.items()
@@ -158,7 +154,7 @@ class Annotation(NamedTuple):
 
 def annotations_of(tree: ast.Module) -> Iterator[Annotation]:
     """Every annotation of a parameter, an attribute or a variable."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.arg(arg=name, annotation=ast.expr() as annotation):
                 pass
@@ -187,8 +183,8 @@ def names_of_own_things(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
     These are the names that are annotated with a class of the package somewhere, and the name of each class in small
     letters: `tool_limits` for `ToolLimits`. Classes of a single module, with an underscore, do not count.
     """
-    nodes = (node for tree in trees.values() for node in ast.walk(tree))
-    classes = {node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")}
+    every = (node for tree in trees.values() for node in nodes(tree))
+    classes = {node.name for node in every if isinstance(node, ast.ClassDef) and not node.name.startswith("_")}
     names: dict[str, set[str]] = defaultdict(set)
     for name in classes:
         names[re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()].add(name)

@@ -15,6 +15,8 @@ import pytest
 
 import minirun
 
+from ..syntax import nodes, parsed
+
 PACKAGE = Path(minirun.__file__).parent
 # The command that searches seeds is outside of all worlds: it counts real seconds and starts real processes. The bridge
 # is where trio meets another loop and other threads; its own thread is one of Env. What runs the code of models, and
@@ -61,7 +63,7 @@ FORBIDDEN_STARS = frozenset({"os", "datetime"})
 
 def violations(path: str, source: str) -> list[str]:
     """What in a file goes around the seam, a line for each."""
-    tree = ast.parse(source, path)
+    tree = parsed(source)
     origins = origins_of(tree)
     found = {(node.lineno, what) for node, what in uses(tree, origins)}
     return [f"{path}:{line}: {what} is for Env alone" for line, what in sorted(found)]
@@ -70,7 +72,7 @@ def violations(path: str, source: str) -> list[str]:
 def origins_of(tree: ast.Module) -> dict[str, str]:
     """What the names of a file stand for, as dotted names of the standard library: `dt` for `datetime.datetime`."""
     origins: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 name = alias.name if alias.asname else alias.name.partition(".")[0]
@@ -78,13 +80,16 @@ def origins_of(tree: ast.Module) -> dict[str, str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             for alias in node.names:
                 origins[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    assignments = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))]
+    assignments = [node for node in nodes(tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))]
     for _ in assignments:  # each pass follows one more link of a chain a = b; b = os
+        before = {**origins}
         for node in assignments:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             origin = dotted(node.value, origins)
             if origin is not None:
                 origins |= {target.id: origin for target in targets if isinstance(target, ast.Name)}
+        if origins == before:
+            break
     return origins
 
 
@@ -100,7 +105,7 @@ def dotted(node: ast.expr | None, origins: dict[str, str]) -> str | None:
 
 def uses(tree: ast.Module, origins: dict[str, str]) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
     """Every place where a file imports or uses something forbidden, and what."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((node, alias.name) for alias in node.names if is_forbidden_module(alias.name))
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:

@@ -123,9 +123,12 @@ async def at_each_step(
 
 
 @both
-async def test_a_conversation_may_be_cancelled_at_every_step(dialect: DialectName, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+async def test_a_conversation_may_be_cancelled_at_every_step(
+    dialect: DialectName, every: int, autojump_clock: MockClock
+) -> None:
     """Wherever its caller is cancelled, calls are answered, what was seen is stored, and the session is let go."""
-    assert await at_each_step(talk, dialect) > 100
+    assert await at_each_step(talk, dialect, every=every) > 100
 
 
 @both

@@ -18,7 +18,8 @@ import trio
 from minirun import BaseAgent, Event, InMemoryRunner, InvocationContext, RunConfig, SqliteSessionService
 from minirun.errors import SessionNotFoundError
 
-from ..forked import Forked
+from ..fork_server import Process, program
+from ..fork_server import start as start_process
 from ..helpers import PLACE, runner_for, stored_events
 
 # As long as nothing is wrong, a process of these tests ends at once.
@@ -191,8 +192,8 @@ PROGRAM = """
 """
 
 
-def start(tmp_path: Path, more: str) -> Forked:
-    return Forked(textwrap.dedent(PROGRAM) + textwrap.dedent(more), tmp_path / "s.db")
+def start(tmp_path: Path, more: str) -> Process:
+    return start_process(program(textwrap.dedent(PROGRAM) + textwrap.dedent(more), tmp_path / "s.db"))
 
 
 def test_ctrl_c_cancels_the_run_and_waits_for_its_clean_up(tmp_path: Path) -> None:

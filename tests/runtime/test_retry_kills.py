@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..forked import run
+from ..fork_server import program, run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 
@@ -58,9 +58,9 @@ def test_who_dies_before_asking_again_is_survived_by_the_question(tmp_path: Path
     """
     A process that is killed between two attempts leaves an invocation that another one goes on with, as if nothing was.
     """
-    killed = run(PROGRAM, tmp_path / "s.db", "first")
+    killed = run(program(PROGRAM, tmp_path / "s.db", "first"))
     assert killed.returncode == -9, killed.stderr
-    done = run(PROGRAM, tmp_path / "s.db", "second")
+    done = run(program(PROGRAM, tmp_path / "s.db", "second"))
     assert done.returncode == 0, done.stderr
     said = [tuple(each) for each in json.loads(done.stdout) if any(each[1:])]
     assert said == [

@@ -18,7 +18,7 @@ from minirun import Event
 from minirun.errors import InvocationEndedError
 from minirun.sessions import InvocationStatus, verify
 
-from ..forked import run
+from ..fork_server import program, run
 from ..forking import ENDS, STAGES
 from ..stores import HERE, Elsewhere, begin, enter, sql
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no for
 
 def lived(stage: str, end: str, place: str) -> tuple[Any, dict[str, Any]]:
     """What the child and the parent have seen."""
-    done = run("tests.forking", stage, end, place)
+    done = run(program("tests.forking", stage, end, place))
     assert (done.returncode, done.stderr) == (0, "")
     child, parent = map(json.loads, done.stdout.splitlines())
     return child, parent

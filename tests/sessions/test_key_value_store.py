@@ -39,7 +39,7 @@ from minirun.errors import (
 from minirun.sessions import KeyValueSessionService, KeyValueStore
 from minirun.testing import ScriptedLlm, check_session_service, session_service_checks
 
-from ..forked import run
+from ..fork_server import program, run
 from ..kept_open import keeps
 from ..stores import HERE, append, get, texts
 
@@ -241,7 +241,7 @@ def test_a_killed_run_goes_on_over_ones_own_store(cut: int, tmp_path: Path) -> N
     path = tmp_path / "sessions.jsonl"
 
     def ran(how: str) -> tuple[int, str]:
-        done = run(PROGRAM, path, how)
+        done = run(program(PROGRAM, path, how))
         return done.returncode, done.stdout + done.stderr
 
     assert ran("die") == (-signal.SIGKILL, "charged\n")

@@ -25,7 +25,7 @@ from minirun.sessions import DatabaseSessionService, SessionWriter
 from minirun.sessions._live import LiveSession
 from minirun.simulation import SeededChoices, World, simulate
 
-from ..forked import run
+from ..fork_server import BARE, program, run
 from ..helpers import Logic
 from ..mutating import Mutant, mutants, plant
 from ..postgres_model import Luck, ModelEnv, ModelServer, Network
@@ -39,7 +39,6 @@ WORLDS = 8
 FINDERS = (20,)
 """A seed that finds what few do is tried first."""
 # What has imported nothing of minirun: all of it comes from where the bug was planted.
-THIRD = ("attrs", "cattrs", "hypothesis", "psycopg", "pytest", "trio.testing")
 SESSIONS = ("a", "b", "c")
 WORKERS = 3
 APPENDS = 8
@@ -307,7 +306,7 @@ def test_a_planted_bug_of_the_commit_is_found(mutant: Mutant, tmp_path: Path) ->
     plant(mutant, tmp_path)
     hunting = f"from tests import planted; planted.use({str(tmp_path)!r})\n"
     hunting += f"from tests.sessions.test_postgres_model import hunt; print('FOUND', hunt({(*FINDERS, *range(SEEDS))}))"
-    done = run(hunting, modules=THIRD)
+    done = run(program(hunting), modules=BARE)
     assert done.returncode == 0, done.stderr
     found = done.stdout.rpartition("FOUND ")[2].strip()
     print(found)

@@ -22,7 +22,7 @@ from minirun.errors import SessionBusyError
 from minirun.sessions import InvocationStatus, Session
 from minirun.testing import ScriptedLlm
 
-from ..forked import Forked
+from ..fork_server import program, start
 from ..stores import HERE, append, get, texts
 from .test_session_properties import check_file
 
@@ -35,7 +35,7 @@ class Other:
     """Another process in a role."""
 
     def __init__(self, role: str, path: Path | str, **options: Any) -> None:
-        self.process = Forked("tests.processes", role, path, json.dumps(options))
+        self.process = start(program("tests.processes", role, path, json.dumps(options)))
         self._said: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -70,6 +70,7 @@ class Other:
         return said[-1]
 
     def _errors(self) -> str:
+        assert self.process.stderr is not None
         return self.process.stderr.read()
 
     def close(self) -> None:
@@ -77,8 +78,8 @@ class Other:
         if self.process.poll() is None:
             self.kill()
         self._reader.join()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            pipe.close()
+        with self.process:  # closes its streams
+            pass
 
 
 class Others(list[Other]):

@@ -36,7 +36,7 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
 from minirun.tools.mcp import McpToolset, StdioServer
 
-from ..forked import relay
+from ..fork_server import program, relay
 from ..helpers import PLACE
 from ..mcp_servers import hostile, kinds, older
 
@@ -44,16 +44,12 @@ from ..mcp_servers import hostile, kinds, older
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("desk", "hostile", "kinds", "older")
-SERVERS = (*(f"tests.mcp_servers.{name}" for name in NAMES), "tests.mcp_kills", "minirun.cli")
-"""What has imported what these servers use."""
 
 
 def stdio(name: str, *arguments: object) -> StdioServer:
     """One of the servers of the tests, over stdio."""
-    command, *rest = relay(f"tests.mcp_servers.{name}", *arguments, modules=SERVERS)
+    command, *rest = relay(program(f"tests.mcp_servers.{name}", *arguments))
     return StdioServer(command, rest)
-
 
 
 @asynccontextmanager
@@ -205,12 +201,12 @@ async def test_a_cancelled_run_cancels_the_call_of_the_server(way: str, tmp_path
 @WAYS
 async def test_calls_go_on_side_by_side(way: str) -> None:
     """
-    50 calls of one turn are made at once, each gets its own answer.
+    20 calls of one turn are made at once, each gets its own answer.
     """
     seen = kinds.Seen()
     async with reached(way, seen) as tools:
-        found = await responses(tools, *(call("together", number=number, of=50) for number in range(50)))
-    assert found == [{"result": number} for number in range(50)]
+        found = await responses(tools, *(call("together", number=number, of=20) for number in range(20)))
+    assert found == [{"result": number} for number in range(20)]
 
 
 # --- servers that die, and that never answer --------------------------------------------------------------------------
@@ -228,7 +224,7 @@ async def test_a_server_that_dies_in_a_call_is_an_error_and_comes_back() -> None
         assert await responses(tools, call("add", a=1, b=1)) == [{"result": 2}]
 
 
-async def test_a_server_behind_a_url_comes_back() -> None:
+async def test_a_server_behind_a_url_comes_back(idle_clock: trio.testing.MockClock) -> None:
     """
     A call while no server listens is an error; when one does again, the same toolset goes on.
     """
@@ -265,7 +261,7 @@ async def served_at(server: MCPServer, port: int) -> AsyncGenerator[None, None]:
             over.set()
 
 
-async def test_a_command_that_is_not_there_is_one_error() -> None:
+async def test_a_command_that_is_not_there_is_one_error(idle_clock: trio.testing.MockClock) -> None:
     """
     What cannot be started is told by one exception with the command's name, and not at the entering.
     """
@@ -281,6 +277,12 @@ def clock_of_the_way(way: str) -> trio.testing.MockClock:
     return trio.testing.MockClock(rate=1) if way == "stdio" else trio.testing.MockClock(autojump_threshold=0.02)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits two seconds for the end of a server that does not end by itself."""
+    monkeypatch.setattr("minirun.tools.mcp._stdio.GRACE_S", 0.05)
+
+
 @WAYS
 async def test_a_call_that_is_never_answered_ends_at_its_limit(
     way: str, tmp_path: Path, clock_of_the_way: trio.testing.MockClock
@@ -289,13 +291,21 @@ async def test_a_call_that_is_never_answered_ends_at_its_limit(
     After `timeout_s` the model is told so, the server's call is cancelled, and others can be made.
     """
     noted = Noted(tmp_path / "notes")
-    async with reached(way, noted.seen, noted.path, timeout_s=2.0) as tools:
+
+    async def let_time_pass() -> None:
+        await noted.has("started one")
+        if way == "stdio":
+            clock_of_the_way.jump(60)
+
+    async with reached(way, noted.seen, noted.path, timeout_s=60) as tools, trio.open_nursery() as nursery:
+        nursery.start_soon(let_time_pass)
         (late,) = await responses(tools, call("forever", name="one"))
         assert late["error"]["type"] == "ToolTimeoutError"
         await noted.has("cancelled one")
         assert await responses(tools, call("add", a=1, b=1)) == [{"result": 2}]
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("way", ["in process", "stdio", "http"])
 async def test_a_server_that_never_greets_is_an_error(way: str, clock_of_the_way: trio.testing.MockClock) -> None:
     """
@@ -387,6 +397,7 @@ async def _serving(server: MCPServer) -> AsyncGenerator[Serving, None]:
         serving.scope.cancel()
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_toolset_that_is_left_leaves_no_process(tmp_path: Path) -> None:
     """
     When the block is left, cancelled or not, the server's process has ended.
@@ -688,6 +699,7 @@ async def test_a_large_result_is_an_error_with_the_limit(way: str) -> None:
     assert "ask for less at once" in large["error"]["message"]
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("way", ["stdio", "http"])
 async def test_a_server_that_floods_is_left(way: str) -> None:
     """
@@ -699,6 +711,7 @@ async def test_a_server_that_floods_is_left(way: str) -> None:
         assert await responses(tools, call("add", a=1, b=1)) == [{"result": 2}]
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_line_without_an_end_is_not_kept(tmp_path: Path) -> None:
     """
     A process that writes for ever and never ends a line is ended, and the error says why.

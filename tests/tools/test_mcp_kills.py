@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from ..forked import run
-from .test_mcp import SERVERS
+from ..fork_server import program, run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 
@@ -32,7 +31,7 @@ def test_a_conversation_that_is_killed_at_each_event_asks_only_what_is_new(
     Each life has a server of its own that knows nothing: the call comes to its end, each question is asked once, and
     what has a stored result is not called again.
     """
-    ran = run("tests.mcp_kills", tmp_path, way, lives, every, *times, modules=SERVERS)
+    ran = run(program("tests.mcp_kills", tmp_path, way, lives, every, *times))
     assert ran.returncode == 0, ran.stderr[-3000:]
     found: list[tuple[str, dict[str, Any]]] = json.loads(ran.stdout)
     assert len(found) >= 2 * len(lives) * len(times) / every
