@@ -47,7 +47,7 @@ from minirun.plugins import BasePlugin
 from minirun.simulation._private import seeded_trio
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool, RetryConfig, exit_loop
-from minirun.types import Content, Part, ThinkingConfig
+from minirun.types import Blob, Content, Part, ThinkingConfig
 from minirun.workflow import DEFAULT_ROUTE, END, FAILED, START, JoinNode, RequestInput, Workflow, node
 
 from .helpers import PLACE
@@ -564,6 +564,16 @@ def _of_hooks() -> Iterator[tuple[str, Story]]:
                 SSE,
             ),
         )
+    picture = Part(inline_data=Blob(data=b"ab", mime_type="image/png"))
+    yield (
+        "an answer with a picture, guarded",
+        Story(
+            lambda: agent(
+                LlmResponse(content=Content(role="model", parts=[Part(text="see a card"), picture])),
+                output_guardrails=[Guardrail(careful)],
+            )
+        ),
+    )
     yield (
         "a guarded agent in an agent",
         Story(

@@ -13,8 +13,10 @@ import pytest
 import trio
 import trio.testing
 
+from minirun._json import dumps
 from minirun.tools.mcp._http import REQUEST, Request, _Guard
 from minirun.tools.mcp._stdio import LAST_WORDS_BYTES, _Pipes
+from minirun.tools.mcp._tool import ResourceTool
 
 
 class Body(httpx2.AsyncByteStream, AsyncIterator[bytes]):
@@ -123,6 +125,28 @@ async def test_a_body_that_is_too_long_or_breaks_off_says_so() -> None:
     events = {"content-type": "Text/Event-Stream; charset=utf-8"}
     response, known, _ = await ask(httpx2.Response(200, headers=events, stream=Body(b"abcdef")))
     assert (await read(response), known.failure) == (b"abcdef", "")
+
+
+async def test_a_list_of_resources_says_what_the_server_says_of_each() -> None:
+    """Address, name, description and type of each, without those that it does not tell; half of a list that is long."""
+    told = [
+        SimpleNamespace(uri="a:b", name="n\x1b", description="d", mime_type="a/b"),
+        SimpleNamespace(uri="a:c", name="m", description=None, mime_type=None),
+    ]
+    patterns = [SimpleNamespace(uri_template="a:{x}", name="t", description="", mime_type="c/d")]
+
+    async def listed(context: object, kind: str) -> list[Any]:
+        return {"resources": told, "resource_templates": patterns}[kind]
+
+    server: Any = SimpleNamespace(label="desk", list=listed)
+    context: Any = None
+    whole = [
+        {"uri": "a:b", "name": "n\\x1b", "description": "d", "mime_type": "a/b"},
+        {"uri": "a:c", "name": "m"},
+        {"uri_template": "a:{x}", "name": "t", "mime_type": "c/d"},
+    ]
+    for size, count in ((len(dumps(whole)), 3), (len(dumps(whole)) - 1, 1), (len(dumps(whole[:1])) - 1, 0)):
+        assert await ResourceTool(server, size)._listed(context) == whole[:count]
 
 
 async def test_of_last_words_the_end_is_kept() -> None:
