@@ -28,6 +28,7 @@ from examples import fastapi_chat, load_test, websocket_chat
 from minirun import Event, InMemoryRunner, LlmAgent, Runner, SqliteSessionService
 from minirun.sessions import InvocationStatus
 
+from .. import fork_server
 from .test_examples import EXAMPLES, SCRIPT_S_MAX, Interrupted, connect, free_port, read_until, start
 
 
@@ -245,8 +246,8 @@ async def test_a_client_counts_a_connection_that_is_broken() -> None:
 )
 def test_a_load_leaves_nothing_open(clients: int, requests: int, told: str) -> None:
     """Clients stream and disconnect, and no run, thread or connection is left on either host."""
-    command = [sys.executable, str(EXAMPLES / "load_test.py"), "--clients", str(clients), "--requests", str(requests)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10 * SCRIPT_S_MAX)
+    command = [str(EXAMPLES / "load_test.py"), "--clients", str(clients), "--requests", str(requests)]
+    done = fork_server.run(command, cwd=EXAMPLES.parent, timeout=10 * SCRIPT_S_MAX)
     print(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split() for line in done.stdout.splitlines()]
