@@ -87,7 +87,8 @@ async def clerk(world: World) -> None:
     """No call is made with arguments that do not fit, and no answer is refused more often than is allowed."""
 
     def script(request: LlmRequest) -> Any:
-        check_shown(request)
+        if not world.coverage["asked again after a crash"]:  # else one payment waits while the other one is asked for
+            check_shown(request)
         last = request.contents[-1].parts[-1]
         return call("pay", to="eve", amount=5) if last.text in ("pay", "bye") else "It is paid."
 

@@ -92,14 +92,23 @@ def find_in_process(mutant: Mutant, ways: Sequence[str], seeds: int, names: Sequ
         return found
 
 
-def table(chosen: Sequence[Mutant], ways: Sequence[str], seeds: int, *, own_worlds: bool) -> None:
-    """Print a line for each planted bug, and how many each way has found."""
+def table(
+    chosen: Sequence[Mutant], ways: Sequence[str], seeds: int, *, own_worlds: bool, kept: Path | None = None
+) -> None:
+    """
+    Print a line for each planted bug, and how many each way has found. What stands in the file *kept*, a line of JSON
+    each, is not looked for again; what is found is added to it. It is of one sort of search: the same ways and seeds.
+    """
     counts = dict.fromkeys(ways, 0)
     taken = dict.fromkeys(ways, 0)
+    known = {} if kept is None or not kept.exists() else dict(map(json.loads, kept.read_text().splitlines()))
     print(f"{'':40} " + "".join(f"{way:>10}" for way in ways))
     for mutant in chosen:
         names = (mutant if own_worlds else without_hints(mutant)).worlds
-        found = find_in_process(mutant, ways, seeds, names)
+        found = known.get(mutant.name) or find_in_process(mutant, ways, seeds, names)
+        if kept is not None and mutant.name not in known:
+            with kept.open("a") as file:
+                file.write(json.dumps([mutant.name, found]) + "\n")
         for way in ways:
             counts[way] += found[way][0] is not None
             taken[way] += found[way][0] or seeds
@@ -123,7 +132,7 @@ def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
         first = begin + place * each
         own = range(first, min(first + each, begin + seeds))
         searches[name] = explore(scenario, own, options, shrinks=lambda _: False)
-    counts, taken, failed = Counter[str](), Counter[str](), 0
+    counts, taken, failed = Counter[str](), dict.fromkeys(names, 0.0), 0
     while searches:
         for name, search in [*searches.items()]:
             began = time.process_time()
@@ -137,11 +146,12 @@ def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
                 failed += 1
                 print(f"{name}, {explored.origin}: {explored.outcome.failure!r}"[:QUOTED_CHARS_MAX], flush=True)
             if counts.total() % 1000 == 0:
-                print(f"{counts.total()} seeds, {failed} failed, {taken.total():.0f} s of processor time", flush=True)
+                spent = sum(taken.values())
+                print(f"{counts.total()} seeds, {failed} failed, {spent:.0f} s of processor time", flush=True)
     for name in names:
         print(f"{name:40} {counts[name]:>7} seeds {taken[name]:>8.1f} s {counts[name] / taken[name]:>8.1f} seeds/s")
-    rate = counts.total() / taken.total()
-    print(f"{'all':40} {counts.total():>7} seeds {taken.total():>8.1f} s {rate:>8.1f} seeds/s, {failed} failed")
+    rate = counts.total() / sum(taken.values())
+    print(f"{'all':40} {counts.total():>7} seeds {sum(taken.values()):>8.1f} s {rate:>8.1f} seeds/s, {failed} failed")
     return not failed
 
 
@@ -164,6 +174,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=300)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--worlds", choices=("all", "own"), default="all", help="own: those that the planted bug names")
+    parser.add_argument("--kept", type=Path, help="a file with the lines of a table that was interrupted, and goes on")
     parser.add_argument("--make", action="store_true")
     parser.add_argument("--clean", action="store_true")
     parser.add_argument("--begin", type=int, default=0, help="the first seed of --clean")
@@ -174,7 +185,7 @@ def main() -> None:
     if options.clean:
         sys.exit(not clean(options.seeds, options.begin, options.names or [*EVERYWHERE, *ELSEWHERE]))
     chosen = [mutant for mutant in mutants() if not options.names or mutant.name in options.names]
-    table(chosen, options.ways, options.seeds, own_worlds=options.worlds == "own")
+    table(chosen, options.ways, options.seeds, own_worlds=options.worlds == "own", kept=options.kept)
 
 
 if __name__ == "__main__":

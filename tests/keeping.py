@@ -621,7 +621,8 @@ async def annals(world: World) -> None:
     pick = world.choices.choose
     by_interval = {"compaction_interval": 1 + pick(2, "interval"), "overlap_size": pick(2, "overlap")}
     by_tokens = {"token_threshold": 60, "event_retention_size": pick(3, "retained")}
-    settings = (by_interval, by_tokens, {**by_interval, **by_tokens})[pick(3, "settings")]
+    both = {**by_interval, **by_tokens}
+    settings = (by_interval, by_tokens, both)[pick(3, "settings")]
     kind = pick(2, "who sums up")
     teller = Teller(world)
 
@@ -647,9 +648,9 @@ async def annals(world: World) -> None:
         for _ in range(2 + pick(3, "more in a hurry")):
             async with runner.run_async(user_id="eve", session_id=SESSION, new_message=teller.text()) as run:
                 async for event in run:
-                    if event.is_final_response() and event.author != "user":
+                    await world.sleep(pick(8, "eve reads") / 10)  # meanwhile a summary of what was said before is made
+                    if event.is_final_response():
                         break  # and waits for no summary
-            await world.sleep(pick(12, "until the next one") / 10)
 
     house = House(world, {"undo": undo}, 2 * pick(2, "some of it is undone"))
     world.host(runner, house.keep)
@@ -661,7 +662,9 @@ async def annals(world: World) -> None:
     await undo(runner)
     for _ in range(2):
         await speak("ada", 1)
-    stays = supervised and len(world._processes.seats) == 1 and not world.coverage["crash"]
+    # Where the tokens leave events for which the interval asks, one summary follows another, each at the end of a run.
+    settles = settings is not both or not settings["event_retention_size"]
+    stays = supervised and settles and len(world._processes.seats) == 1 and not world.coverage["crash"]
     if stays:
         await hurry()
     logs = await read_logs(world, runner)

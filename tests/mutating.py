@@ -14,8 +14,7 @@ Each names a module and a function of it (or a class, or what is assigned to a n
 place of which; lines that begin with a space stay, and only say where the others stand. So a mutant outlives whatever
 else changes in the file, also where the function stands and how deeply its lines are indented. Applying one is strict:
 the old lines, with those that stay, must stand in that function exactly once; so a mutant either says what it says or
-fails the suite. A hunt runs in a process of its own that imports the copies (see planted.py), because modules that are
-imported already would be the true ones.
+fails the suite. A hunt runs in a process of its own that has the copies, or what functions do there (see planted.py).
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ import minirun
 from minirun.simulation import RecordedChoices, SeededChoices, shrink, simulate
 
 from .fork_server import BARE, run
+from .planted import SWAPPED, can_swap
 from .worlds import KEEPING, SHARING, WORLDS
 
 __all__ = [
@@ -73,6 +73,7 @@ ELSEWHERE = {
     "sign-ins in memory": ("oauth_worlds", "SIGN_INS"),
     "sign-ins in two processes": ("oauth_worlds", "SIGN_INS"),
 }
+IMPORTED = " ".join(["tests.mutating", *dict.fromkeys(f"tests.{module}" for module, _ in ELSEWHERE.values())])
 # Enough for the choices that matter to stand alone, mostly; more would only make them prettier. Where more than
 # CHOICES_MAX are left, there is a second go.
 CHOICES_MAX = 60
@@ -279,7 +280,8 @@ def hunt_in_process(
     mutant: Mutant | None, folder: Path, seeds: int, *, begin: int | None = None, whole: bool = False
 ) -> Find:
     """
-    Plant the mutant in a fresh folder and hunt for it in a process of its own.
+    Plant the mutant in a fresh folder and hunt for it in a process of its own, which has imported minirun already if
+    the mutant changes no more than what functions do.
 
     The seeds are those from *begin* on; without it the mutant's own seed, and then those from 0 on. The *whole* hunt
     tries all seeds in order, and shrinks what it finds as far as it goes; otherwise it is shrunk a little.
@@ -288,13 +290,24 @@ def hunt_in_process(
     names = list(EVERYWHERE if mutant is None else mutant.worlds)
     begin, first = begin or 0, begin or (0 if mutant is None or whole else mutant.seed)
     hunt = f"hunt({seeds}, {names}, {first}, {begin}, whole={whole})"
-    done = run(
-        ["-c", f"from tests import planted; planted.use({str(folder)!r});from tests.mutating import hunt; {hunt}"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
-        timeout=HUNT_S_MAX + seeds * SEED_S_MAX,
-        modules=BARE,
-    )
+    if all(can_swap((PACKAGE.parent / file.relative_to(folder)).read_text("utf-8"), file.read_text("utf-8"))
+           for file in planted):  # fmt: skip
+        program = "import warnings\nwarnings.simplefilter('default')\nfrom tests import mutating, planted\n"
+        done = run(
+            ["-c", f"{program}planted.swap({str(folder)!r})\nmutating.{hunt}"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
+            timeout=HUNT_S_MAX + seeds * SEED_S_MAX,
+            modules=IMPORTED,
+        )
+    else:
+        done = run(
+            ["-c", f"from tests import planted; planted.use({str(folder)!r});from tests.mutating import hunt; {hunt}"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
+            timeout=HUNT_S_MAX + seeds * SEED_S_MAX,
+            modules=BARE,
+        )
     assert done.returncode == 0, f"the hunt for {mutant} has ended badly:\n{done.stdout}{done.stderr}"
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     imported = {*told.pop("files")} & {*map(str, planted)}
@@ -340,5 +353,5 @@ def hunt(seeds: int, names: list[str], first: int, begin: int, *, whole: bool) -
             replayed=type(again.failure).__name__,
         )
         break
-    files = [getattr(module, "__file__", None) for module in sys.modules.values()]
+    files = [*SWAPPED, *(getattr(module, "__file__", None) for module in sys.modules.values())]
     print(json.dumps({**attrs.asdict(find), "files": files}))

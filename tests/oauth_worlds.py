@@ -144,7 +144,7 @@ class Members(People):
         except StorageError:
             return
         for question in pending:
-            await self._settle_question(question)
+            await self._send(user, question, wrongly=False)  # a run of a process that has died is not listened to
 
     async def talk_elsewhere(self, user: str, *texts: str) -> None:
         """The same user in other sessions, at the same time."""

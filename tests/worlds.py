@@ -909,6 +909,7 @@ KEEPING: dict[str, tuple[Scenario, Options]] = {
     "diary on disk": (diary, {"faults": ("users",), "storage": "sqlite", "processes": 1}),
     "diary in two processes": (diary, {"faults": ALL, "storage": "sqlite", "processes": 2}),
     "annals in memory": (annals, {"faults": IN_MEMORY, "storage": "memory", "processes": 1}),
+    "calm annals in memory": (annals, {"faults": (), "storage": "memory", "processes": 1}),
     "annals in two processes": (annals, {"faults": ALL, "storage": "sqlite", "processes": 2}),
     "gate in memory": (gate, {"faults": IN_MEMORY, "storage": "memory", "processes": 1}),
     "gate in two processes": (gate, {"faults": ALL, "storage": "sqlite", "processes": 2}),

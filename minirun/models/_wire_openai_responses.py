@@ -83,10 +83,11 @@ class ResponsesWire(Wire):
         """The failure of a body, of an `error` event, or of a response that has failed."""
         kind = body.get("type")
         if kind == "error" and body.get("error") is None:
-            return fault_in({"code": body.get("code"), "message": body.get("message")})
-        found = super().fault(object_in(body.get("response")) if kind == "response.failed" else body)
-        if kind == "response.failed" and found is None:
-            return Fault("server_error", "", 500)
+            found: Fault | None = fault_in({"code": body.get("code"), "message": body.get("message")})
+        elif kind == "response.failed":
+            found = super().fault(object_in(body.get("response"))) or Fault("server_error", "", 500)
+        else:
+            found = super().fault(body)
         if found is not None and found.status is None and _OF_INPUT.search(found.code):
             return found._replace(status=400)
         return found

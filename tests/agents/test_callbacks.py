@@ -179,6 +179,18 @@ async def test_requests_and_arguments_can_be_changed() -> None:
     assert events[1].get_function_responses()[0].response == {"result": 11}
 
 
+async def test_an_argument_that_is_no_json_is_the_callbacks_mistake() -> None:
+    """What a callback puts into the arguments is checked before the tool is called; the error has its path."""
+
+    def spoil(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> None:
+        args["a"] = object()
+
+    model = ScriptedLlm([call("add", a=1, b=1), "done"])
+    agent = LlmAgent(name="a", model=model, tools=[add], before_tool_callback=spoil)
+    with pytest.raises(InvalidValueError, match=r"^args\['a'\]: expected"):
+        await run(runner_of(agent))
+
+
 async def test_a_tool_that_a_callback_takes_out_of_the_request_cannot_be_called() -> None:
     """The model is told that there is no such tool, if it calls it all the same."""
 

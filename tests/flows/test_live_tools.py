@@ -63,6 +63,24 @@ async def test_a_stream_shows_its_items_and_stores_one_response(dialect: Any, au
     assert "3" in told[-1]
 
 
+@pytest.mark.parametrize("count", [100, 101])
+async def test_a_long_stream_keeps_its_last_hundred_items(count: int, autojump_clock: trio.abc.Clock) -> None:
+    """The response has the newest hundred items, and says how many it leaves out; all of them were shown."""
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        """Count."""
+        for number in range(count):
+            yield number
+
+    runner = live_runner(ScriptedLive(talkative), numbers)
+    async with conversation(runner) as talk:
+        await talk.live.send_text("call numbers")
+        await trio.sleep(5)
+    [answer] = [each for event in await stored(runner) for each in event.get_function_responses()]
+    kept = list(range(count))[-100:]
+    assert answer.response == ({"result": kept} if count == 100 else {"result": kept, "left_out": 1})
+
+
 @both
 async def test_a_stream_is_stopped_by_name(dialect: Any, autojump_clock: trio.abc.Clock) -> None:
     """`stop_streaming` ends the calls of a function; what they have given until then is their result."""

@@ -167,7 +167,8 @@ class Driver(Plugin):
         path = str(ROOT / mutant.path)
         source = self._sources[mutant.path]
         new = changed_code(source, path, mutant.number)
-        is_loaded = any(line in self._chooser.loading.get(mutant.path, ()) for line in range(*mutant.lines))
+        first, last = mutant.lines
+        is_loaded = any(line in self._chooser.loading.get(mutant.path, ()) for line in range(first, last + 1))
         with _changed(path, new):
             result: Result | None = None
             if mutant.function:

@@ -69,14 +69,23 @@ failures = pytest.mark.parametrize(
         for each in product(AGENTS, KINDS, ("refused", "lost", "stored"))
     ],
 )
-seldom = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[2:]]
-services = pytest.mark.parametrize("kind", [*KINDS[:2], *seldom])
 
 
-@in_all(lambda agent, kind: is_common(agent, kind) and kind != "postgres")
-def test_a_run_that_is_cancelled_at_any_step_keeps_its_promises(agent: str, kind: str, tmp_path: Path) -> None:
+# How often a cancellation comes in each run of the tests: at each step in memory, and in the small scenario on a file.
+EVERY = {("tool turn", "process"): 3, ("two emitters", "process"): 3, ("one agent", "process"): 1}
+CANCELLED = [
+    *(pytest.param(agent, "memory", 1) for agent in AGENTS),
+    *(pytest.param(*each, every, id=f"{each[0]}-{each[1]}-some") for each, every in EVERY.items()),
+    *(pytest.param(agent, kind, 1, marks=pytest.mark.slow) for agent, kind in product(AGENTS, KINDS[1:])),
+]
+
+
+@pytest.mark.parametrize(("agent", "kind", "every"), CANCELLED)
+def test_a_run_that_is_cancelled_at_any_step_keeps_its_promises(
+    agent: str, kind: str, every: int, tmp_path: Path
+) -> None:
     """After a cancellation at any step, what returned is stored, what raised is not, and a new turn works."""
-    interrupted, uninterrupted = cancel_at_every_step(Store(kind, tmp_path), agent)
+    interrupted, uninterrupted = cancel_at_every_step(Store(kind, tmp_path), agent, every=every)
     print(f"{agent} on {kind}: {interrupted} interruption points, {uninterrupted} steps uninterrupted")
     assert interrupted >= uninterrupted
 
@@ -206,8 +215,11 @@ def test_a_store_that_fails_at_any_operation_leaves_a_usable_session(agent: str,
     assert number > 5
 
 
-@services
-def test_the_recovery_of_the_next_run_may_be_interrupted_at_any_step(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "every"),
+    [("memory", 1), ("process", 4), *(pytest.param(kind, 1, marks=pytest.mark.slow) for kind in KINDS[1:])],
+)
+def test_the_recovery_of_the_next_run_may_be_interrupted_at_any_step(kind: str, every: int, tmp_path: Path) -> None:
     """A run died with open calls; the next is cancelled at each step of its recovery, and the one after it works."""
     stores = Store(kind, tmp_path)
 
@@ -229,7 +241,7 @@ def test_the_recovery_of_the_next_run_may_be_interrupted_at_any_step(kind: str, 
         store.remove()
         return steps
 
-    interrupted, uninterrupted = enumerate_steps(attempt)
+    interrupted, uninterrupted = enumerate_steps(attempt, every=every)
     print(f"recovery on {kind}: {interrupted} interruption points, {uninterrupted} steps uninterrupted")
     assert interrupted >= uninterrupted
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -94,11 +95,14 @@ print(json.dumps(found))
 """
 
 
-SELDOM = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("tools", "threads", "inside")]
+ALWAYS = {("agent", "report"), ("toolset", "rerun")}
+KILLED = [
+    pytest.param(*each, marks=() if each in ALWAYS else pytest.mark.slow)
+    for each in product(("agent", "toolset", "tools", "threads", "inside"), ("report", "rerun"))
+]
 
 
-@pytest.mark.parametrize("policy", ["report", "rerun"])
-@pytest.mark.parametrize("kind", ["agent", "toolset", *SELDOM])
+@pytest.mark.parametrize(("kind", "policy"), KILLED)
 def test_a_turn_that_is_killed_goes_on_in_its_order(kind: str, policy: str, tmp_path: Path) -> None:
     """
     What was done is not done again, but for the call that was at work, which is done again only if it is to be; the

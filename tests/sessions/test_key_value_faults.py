@@ -105,10 +105,19 @@ class OwnStores(Store):
 
 
 @scenarios
-@pytest.mark.parametrize("kind", ["cached", pytest.param("not cached", marks=pytest.mark.slow)])
-def test_a_run_that_is_cancelled_at_any_step_keeps_its_promises(agent: str, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "every"),
+    [
+        pytest.param("cached", 3, id="some"),
+        pytest.param("cached", 1, id="cached", marks=pytest.mark.slow),
+        pytest.param("not cached", 1, id="not cached", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_that_is_cancelled_at_any_step_keeps_its_promises(
+    agent: str, kind: str, every: int, tmp_path: Path
+) -> None:
     """After a cancellation at any step, what returned is stored, what raised is not, and a new turn works."""
-    interrupted, uninterrupted = cancel_at_every_step(OwnStores(kind, tmp_path), agent)
+    interrupted, uninterrupted = cancel_at_every_step(OwnStores(kind, tmp_path), agent, every=every)
     print(f"{agent} on a store of one's own: {interrupted} interruption points, {uninterrupted} steps uninterrupted")
     assert interrupted >= uninterrupted
 

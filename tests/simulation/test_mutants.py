@@ -24,6 +24,7 @@ from minirun.simulation import why_unavailable
 
 from .. import mutating
 from ..mutating import CHOICES_MAX, Find, Mutant, hunt_in_process, mutants, plant, without_hints, world_of
+from ..planted import can_swap
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -173,6 +174,21 @@ def test_a_mutant_that_does_not_fit_is_an_error(lines: list[str], problem: str, 
     """What a mutant changes must be there, once, or it would say nothing about what was found."""
     with pytest.raises(ValueError, match=problem):
         plant(Mutant("misfit", "", "\n".join(lines)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("true", "planted", "may_be"),
+    [
+        ("def f():\n    return 1\n", "def f():\n    x = 2\n    return x\n", True),
+        ("class A:\n    async def f(self): ...\n", "class A:\n    async def f(self): return 1\n", True),
+        ("def f(x=1): ...\n", "def f(x=2): ...\n", False),
+        ("class A:\n    x = 1\n", "class A:\n    x = 2\n", False),
+        ("f = lambda: 1\n", "f = lambda: 2\n", False),
+    ],
+)
+def test_what_functions_do_may_be_swapped_and_nothing_else(true: str, planted: str, may_be: bool) -> None:
+    """Only where a mutant changes bodies of functions alone, processes that have imported minirun can be used."""
+    assert can_swap(true, planted) is may_be
 
 
 def test_a_mutant_fits_wherever_its_function_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

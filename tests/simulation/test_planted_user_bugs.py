@@ -27,8 +27,6 @@ from minirun.tools import ToolContext
 from ..helpers import Logic
 
 SEEDS_MAX = 2_000
-# How many seeds more than the bug has needed its correction must pass.
-SEEDS_MORE = 100
 CHOICES_MAX = 10
 
 
@@ -298,9 +296,10 @@ BUGS = [
 ]
 
 
+@pytest.mark.parametrize("more", [pytest.param(20, id="some"), pytest.param(100, id="many", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
-def test_a_users_bug_is_found_and_its_correction_passes(bug: Bug) -> None:
-    """It fails within 2 000 seeds, shrinks, and fails again alike; what is right passes as many seeds and 100 more."""
+def test_a_users_bug_is_found_and_its_correction_passes(bug: Bug, more: int) -> None:
+    """It fails within 2 000 seeds, shrinks, and fails again alike; what is right passes as many seeds and some more."""
 
     def play(scenario: Scenario, seed: int) -> BaseException | None:
         return simulate(scenario, SeededChoices(seed), faults=bug.faults, storage="memory").failure
@@ -315,5 +314,5 @@ def test_a_users_bug_is_found_and_its_correction_passes(bug: Bug) -> None:
     again = simulate(bug.planted, RecordedChoices(small.picks), faults=bug.faults, storage="memory")
     assert (again.digest, type(again.failure)) == (small.digest, bug.failure)
     print(f"{bug.name}: seed {found}, {len(left)} choices of {len(first.picks)}")
-    for seed in range(found + 1 + SEEDS_MORE):
+    for seed in range(found + 1 + more):
         assert play(bug.corrected, seed) is None, f"seed {seed}"

@@ -27,7 +27,6 @@ from ..helpers import Logic
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
 SEEDS = 100
-SILENT_SEEDS = 40
 
 
 class Accounts:
@@ -165,10 +164,11 @@ def test_the_bug_of_a_stranger_is_found(name: str) -> None:
     pytest.fail(f"{SEEDS} seeds have not found the {name}")
 
 
+@pytest.mark.parametrize("seeds", [pytest.param(12, id="some"), pytest.param(40, id="more", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SHOPS)
-def test_the_corrected_shop_is_silent(name: str) -> None:
+def test_the_corrected_shop_is_silent(name: str, seeds: int) -> None:
     """What has no bug fails in no seed."""
     make, options, _ = SHOPS[name]
-    for seed in range(SILENT_SEEDS):
+    for seed in range(seeds):
         failure = simulate(make(bug=False), SeededChoices(seed), **options).failure
         assert failure is None, f"seed {seed}: {failure!r}"

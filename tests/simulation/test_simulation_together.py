@@ -28,7 +28,7 @@ from minirun.simulation._world import current_world
 
 from .test_simulation import SCENARIOS
 
-SEEDS = range(6)
+SEEDS = range(3)
 STORAGES: tuple[Storage, ...] = ("memory",) if why_unavailable() else ("memory", "sqlite")
 
 

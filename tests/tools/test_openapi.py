@@ -366,6 +366,9 @@ REDIRECTS: list[tuple[int, str, str, str]] = [
     (302, "\\\\evil.example", "GET", "another address"),
     (303, "/v1/there", "POST", "/v1/there"),
     (308, "/v1/there", "POST", "/v1/there"),
+    (307, "/v1/there", "POST", "/v1/there"),
+    (301, "/v1/there", "POST", "/v1/there"),
+    (302, "/v1/there", "POST", "/v1/there"),
 ]
 
 
@@ -377,7 +380,8 @@ async def test_redirects_stay_with_the_server(status: int, location: str, method
         found = await (at.call("health_get") if method == "GET" else at.call("note", body="words"))
         if expected.startswith("/"):
             assert found["path"] == expected
-            assert (found["method"], found["body"]) == (("POST", "words") if status == 308 else ("GET", ""))
+            is_same = method == "POST" and status in (307, 308)
+            assert (found["method"], found["body"]) == (("POST", "words") if is_same else ("GET", ""))
         else:
             assert found["error"]["type"] == "ApiError"
             assert expected in found["error"]["message"]

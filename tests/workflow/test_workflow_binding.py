@@ -143,6 +143,28 @@ def test_what_is_annotated_as_a_context_is_the_context() -> None:
     assert arguments(three) == {"tool_context": CTX}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["CallbackContext", "Context", "InvocationContext", "NodeContext", "ReadonlyContext", "ToolContext"],
+)
+def test_a_context_that_only_type_checkers_know_is_known_by_its_name(name: str) -> None:
+    """
+    The names of contexts, here and in ADK, are enough where the class cannot be found; other names are not.
+    """
+    for annotation in (f"unknown.{name} | None", f" {name}"):
+
+        def one(it: object, node_input: str) -> None: ...
+
+        one.__annotations__["it"] = annotation
+        assert arguments(one, "x") == {"it": CTX, "node_input": "x"}
+
+    def two(it: object) -> None: ...
+
+    two.__annotations__["it"] = f"unknown.{name}s"
+    with pytest.raises(WorkflowConfigurationError, match=f"unknown.{name}s"):
+        Binding.of(two)
+
+
 def test_one_unknown_name_is_the_input() -> None:
     """
     It is the input only where the state has no such key, and where there is no `node_input`.

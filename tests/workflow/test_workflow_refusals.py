@@ -99,6 +99,19 @@ async def test_a_map_is_over_what_has_an_order(items: Iterable[Any]) -> None:
         await run_of(alone(over))
 
 
+@pytest.mark.parametrize(
+    ("items", "advice"), [({"a": 1}, r"write list\(items.items\(\)\)"), ({1}, "which has no order; sort it")]
+)
+async def test_what_has_no_order_is_not_mapped_and_says_what_to_do(items: Any, advice: str) -> None:
+    """A dict and a set are refused with what to write instead."""
+
+    async def over(node_input: object, ctx: Any) -> Any:
+        return await ctx.map(len, items, name="one")
+
+    with pytest.raises(ConfigurationError, match=f"expected items to be a list, found .*; {advice}"):
+        await run_of(alone(over))
+
+
 async def test_a_map_over_items_without_end_comes_to_the_limit() -> None:
     """More items than nodes that may run are refused before any of them runs, even if they never end."""
     ran = []

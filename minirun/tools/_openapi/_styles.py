@@ -100,7 +100,7 @@ def in_header(parameter: ToolArgument, value: Any) -> str:
         text = ",".join(map(plain, value))
     elif isinstance(value, dict):
         joint = "=" if parameter.explode else ","
-        text = ",".join(f"{name}{joint}{plain(each)}" for name, each in value.items())
+        text = ",".join(f"{name}{joint}{plain(each)}" for name, each in value.items() if each is not None)
     else:
         text = plain(value)
     return header_text(parameter.name, text)
