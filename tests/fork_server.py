@@ -214,11 +214,7 @@ def _server(modules: str) -> str:
         )  # fmt: skip
     keep(server.pid)
 
-    def end() -> None:
-        server.communicate()
-        shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(end)
+    atexit.register(server.communicate)  # it ends, and removes its folder
     return path
 
 
@@ -290,6 +286,7 @@ def serve(listener: socket.socket) -> dict[str, Any]:
     while True:
         ready, _, _ = select.select([listener.fileno(), 0], [], [])
         if 0 in ready:  # whoever has started it is gone
+            shutil.rmtree(Path(listener.getsockname()).parent, ignore_errors=True)
             os._exit(0)
         connection, _ = listener.accept()
         if os.fork() == 0:
