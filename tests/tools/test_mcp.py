@@ -201,12 +201,12 @@ async def test_a_cancelled_run_cancels_the_call_of_the_server(way: str, tmp_path
 @WAYS
 async def test_calls_go_on_side_by_side(way: str) -> None:
     """
-    20 calls of one turn are made at once, each gets its own answer.
+    50 calls of one turn are made at once, each gets its own answer.
     """
     seen = kinds.Seen()
     async with reached(way, seen) as tools:
-        found = await responses(tools, *(call("together", number=number, of=20) for number in range(20)))
-    assert found == [{"result": number} for number in range(20)]
+        found = await responses(tools, *(call("together", number=number, of=50) for number in range(50)))
+    assert found == [{"result": number} for number in range(50)]
 
 
 # --- servers that die, and that never answer --------------------------------------------------------------------------
