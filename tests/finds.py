@@ -149,9 +149,11 @@ def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
                 spent = sum(taken.values())
                 print(f"{counts.total()} seeds, {failed} failed, {spent:.0f} s of processor time", flush=True)
     for name in names:
-        print(f"{name:40} {counts[name]:>7} seeds {taken[name]:>8.1f} s {counts[name] / taken[name]:>8.1f} seeds/s")
-    rate = counts.total() / sum(taken.values())
-    print(f"{'all':40} {counts.total():>7} seeds {sum(taken.values()):>8.1f} s {rate:>8.1f} seeds/s, {failed} failed")
+        rate = counts[name] / max(taken[name], 1e-9)
+        print(f"{name:40} {counts[name]:>7} seeds {taken[name]:>8.1f} s {rate:>8.1f} seeds/s")
+    spent = sum(taken.values())
+    rate = counts.total() / max(spent, 1e-9)
+    print(f"{'all':40} {counts.total():>7} seeds {spent:>8.1f} s {rate:>8.1f} seeds/s, {failed} failed")
     return not failed
 
 
