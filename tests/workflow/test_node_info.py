@@ -31,6 +31,8 @@ from minirun.credentials._secrets import HIDDEN, Secrets
 from minirun.errors import InvalidValueError, NotSupportedError
 from minirun.events import NO_NODE, NodeInfo, Replay
 from minirun.plugins import BasePlugin
+from minirun.sessions import InvocationStatus
+from minirun.sessions._node_runs import node_runs
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import AgentTool
 
@@ -394,3 +396,30 @@ async def test_no_hook_changes_who_says_a_fragment(forge: Callable[[Event], Even
     """A partial event is of the node run that shows it, and no more final than before."""
     events, _ = await run_to_end(forging(forge, in_node(message="x", partial=True)))
     assert [(event.node_info.path, event.is_final_response()) for event in events] == [("wf@1/ask@1", False)]
+
+
+@pytest.mark.parametrize(
+    ("branch", "shown"),
+    [
+        ("wf.fetch", "wf@1/fetch@1"),
+        ("wf.fetch#2", "wf@1/fetch@1/in@3/fetch@2"),
+        ("wf.fetch~2", "wf@1/fetch@1/in@3/fetch@2"),
+        ("wf.fetch#2*1", "wf@1/fetch@1/in@3/fetch@2"),
+        ("in#3", "wf@1/fetch@1/in@3"),
+        ("wf", "wf@1"),
+        ("wf.other", None),
+        (None, None),
+    ],
+)
+def test_what_a_node_only_says_is_of_the_innermost_run_of_its_branch(branch: str | None, shown: str | None) -> None:
+    """The last part of the branch names the run; one that does not stand on the path is none."""
+    said = Event(
+        author="a",
+        message="x",
+        invocation_id="e-1",
+        branch=branch,
+        node_info=NodeInfo(path="wf@1/fetch@1/in@3/fetch@2", output_for=[]),
+    )
+    found = node_runs([said], "e-1", InvocationStatus.RUNNING)
+    assert [(one.path, one.status, one.attempts) for one in found] == ([(shown, "running", 1)] if shown else [])
+    assert node_runs([said], "e-2", InvocationStatus.RUNNING) == []
