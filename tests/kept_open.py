@@ -7,7 +7,7 @@ as they share a store. Checks of what survives open the store again: they need a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -41,12 +41,18 @@ class KeptOpen(Generic[_Service]):
         yield self._service
 
 
-async def keeps(make: Callable[[], _Service], checks: Callable[..., dict[str, Any]], *, durable: bool) -> None:
-    """Run the *checks* of a contract: those of a service on one, then, if it is *durable*, those that open it again."""
+async def keeps(
+    make: Callable[[], _Service], checks: Callable[..., dict[str, Any]], *, durable: bool, but: Collection[str] = ()
+) -> None:
+    """
+    Run the *checks* of a contract: those of a service on one, *but* for some, then, if it is *durable*, those that open
+    it again.
+    """
     once = checks()
     async with KeptOpen(make) as kept:
-        for check in once.values():
-            await check(kept)
+        for name, check in once.items():
+            if name not in but:
+                await check(kept)
     for name, check in checks(durable=durable).items():
         if name not in once:
             await check(make)

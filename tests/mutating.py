@@ -37,7 +37,6 @@ import minirun
 from minirun.simulation import RecordedChoices, SeededChoices, shrink, simulate
 
 from .fork_server import BARE, run
-from .forked import run as fork
 from .planted import SWAPPED, can_swap
 from .worlds import KEEPING, SHARING, WORLDS
 
@@ -74,7 +73,7 @@ ELSEWHERE = {
     "sign-ins in memory": ("oauth_worlds", "SIGN_INS"),
     "sign-ins in two processes": ("oauth_worlds", "SIGN_INS"),
 }
-IMPORTED = ("tests.mutating", *dict.fromkeys(f"tests.{module}" for module, _ in ELSEWHERE.values()))
+IMPORTED = " ".join(["tests.mutating", *dict.fromkeys(f"tests.{module}" for module, _ in ELSEWHERE.values())])
 # Enough for the choices that matter to stand alone, mostly; more would only make them prettier. Where more than
 # CHOICES_MAX are left, there is a second go.
 CHOICES_MAX = 60
@@ -294,7 +293,13 @@ def hunt_in_process(
     if all(can_swap((PACKAGE.parent / file.relative_to(folder)).read_text("utf-8"), file.read_text("utf-8"))
            for file in planted):  # fmt: skip
         program = "import warnings\nwarnings.simplefilter('default')\nfrom tests import mutating, planted\n"
-        done = fork(f"{program}planted.swap({str(folder)!r})\nmutating.{hunt}", modules=IMPORTED, cwd=folder)
+        done = run(
+            ["-c", f"{program}planted.swap({str(folder)!r})\nmutating.{hunt}"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
+            timeout=HUNT_S_MAX + seeds * SEED_S_MAX,
+            modules=IMPORTED,
+        )
     else:
         done = run(
             ["-c", f"from tests import planted; planted.use({str(folder)!r});from tests.mutating import hunt; {hunt}"],

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from functools import cache
+from functools import cache, cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ __all__ = [
 
 # A server that does not start in this time does not start: it takes a second or two, on a busy machine some more.
 START_S = 60.0
+
+FIRST_STRATEGIES = 150_000  # the version that has several ways to copy a database
 
 USERS = ("postgres", "nobody")  # whom root starts it as
 
@@ -220,8 +222,15 @@ class PostgresServer:
     def new_database(self, template: str = "template1", **options: str) -> str:
         """Make a database, by default an empty one, and return its URL."""
         name = f"t{os.getpid()}_{next(self._numbers)}"  # a child that was forked has the same numbers
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}{self._strategy}")
         return self.url(name, **options)
+
+    @cached_property
+    def _strategy(self) -> str:
+        """How a database is copied: in memory file by file, which takes half of the time there, and more on a disk."""
+        [(version,)] = self.execute("SHOW server_version_num")
+        is_in_memory = self.folder.is_relative_to("/dev/shm")
+        return " STRATEGY FILE_COPY" if is_in_memory and int(version or 0) >= FIRST_STRATEGIES else ""
 
     def remove(self) -> None:
         """Kill it and delete its folder."""
