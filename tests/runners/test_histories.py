@@ -395,6 +395,29 @@ async def test_a_fork_in_the_middle_of_a_run_is_interrupted_there(kind: str, tmp
             assert responses == ["c1"]
 
 
+async def test_a_fork_before_an_answer_waits_for_one(kind: str, tmp_path: Path) -> None:
+    """Between a question and its answer nobody is at work: the fork lists it as paused, and is answered by itself."""
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=f"so {await ctx.request_input('Sure?')}"))
+
+    async with services(tmp_path)[kind]() as service:
+        await service.create_session(**HERE)
+        runner = runner_on(service, Logic(name="agent", logic=ask))
+        for name, answer in (("s", "yes"), ("fork", "no")):
+            place = {"user_id": "u", "session_id": name}
+            if name == "s":
+                await say(runner, "go")
+                asked = (await get(service)).revision
+            else:
+                await service.fork_session(**HERE, at_seq=asked, new_session_id=name)
+            [found] = [each for each in await service.list_invocations(app_name="app") if each.session_id == name]
+            assert found.status is InvocationStatus.PAUSED
+            [question] = await service.list_pending(app_name="app", **place)
+            async with runner.run_async(**place, new_message=question.reply(answer)) as run:
+                assert (await run.wait()).text == f"so {answer}"
+
+
 async def test_a_fork_refuses_what_it_cannot_do(kind: str, tmp_path: Path) -> None:
     """No session, an id that is taken, an event that is not there: nothing is stored."""
     async with services(tmp_path)[kind]() as service:
