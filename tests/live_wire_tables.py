@@ -108,6 +108,12 @@ def sessions() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         "no history": {"history_config": {"initial_history_in_client_content": False}},
         "a history that is there": {"history_config": {"initial_history_in_client_content": True}, "handle": "h"},
     }
+    absent: list[tuple[str, Any]] = [
+        ("handle", "h"), ("session_resumption", {"transparent": True}), ("proactivity", {"proactive_audio": True}),
+        ("enable_affective_dialog", True), ("output_audio_transcription", {"language_codes": ["de"]}),
+    ]  # fmt: skip
+    for first in range(4):
+        yield f"all from {absent[first][0]} on", {}, dict(absent[first:])
     for name, live in lives.items():
         yield name, {}, live
     for name, told in {

@@ -359,7 +359,7 @@ def _operations() -> Iterator[tuple[str, dict[str, Any]]]:
         {"/a": {"post": {**ask, "requestBody": {"content": {"multipart/form-data": {"schema": form}}}}}},
     )
     for url in (BASE, f"{BASE}/", "/v1", "/v2", "https://other.example/v1", "https://api.example/{v}", 3):
-        variables = {"v": {"default": "v1"}}
+        variables: Any = {"v": {"default": "v1"}, "w": {"default": 3}, "x": 3, "y": {}}
         yield f"a server {url}", {"/a": {"get": {**ask, "servers": [{"url": url, "variables": variables}]}}}
         yield f"a server of the path {url}", {"/a": {"get": ask, "servers": [{"url": url, "variables": variables}]}}
 

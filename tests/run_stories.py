@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +37,7 @@ from minirun import (
 )
 from minirun.agents import CallbackContext, Guardrail
 from minirun.code_executors import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
+from minirun.env import Env, derived_id
 from minirun.errors import GuardrailTripwireError, ModelOverloadedError, ModelRetry
 from minirun.events import EventActions
 from minirun.flows import keep_last, remove_all_tools
@@ -45,7 +47,7 @@ from minirun.plugins import BasePlugin
 from minirun.simulation._private import seeded_trio
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool, RetryConfig, exit_loop
-from minirun.types import Content, Part, ThinkingConfig
+from minirun.types import Blob, Content, Part, ThinkingConfig
 from minirun.workflow import DEFAULT_ROUTE, END, FAILED, START, JoinNode, RequestInput, Workflow, node
 
 from .helpers import PLACE
@@ -155,6 +157,23 @@ class Runs(BaseCodeExecutor):
         if "fail" in code_execution_input.code:
             return CodeExecutionResult(stderr="NameError", is_error=True)
         return CodeExecutionResult(stdout=f"ran {len(code_execution_input.code)}")
+
+
+@attrs.frozen(eq=False)
+class Fixed(Env):
+    """Ids by where they are made and how many were made there before, and a clock that begins at 1 000 000 000 s."""
+
+    made: dict[str, int] = attrs.Factory(dict)
+
+    def now(self) -> float:
+        return 1_000_000_000 + trio.current_time() // 1
+
+    def new_id(self, path: str) -> str:
+        self.made[path] = count = self.made.get(path, 0) + 1
+        return derived_id("story", path, count)
+
+    def random(self, path: str) -> float:
+        return 0.5
 
 
 class Watching(BasePlugin):
@@ -545,6 +564,16 @@ def _of_hooks() -> Iterator[tuple[str, Story]]:
                 SSE,
             ),
         )
+    picture = Part(inline_data=Blob(data=b"ab", mime_type="image/png"))
+    yield (
+        "an answer with a picture, guarded",
+        Story(
+            lambda: agent(
+                LlmResponse(content=Content(role="model", parts=[Part(text="see a card"), picture])),
+                output_guardrails=[Guardrail(careful)],
+            )
+        ),
+    )
     yield (
         "a guarded agent in an agent",
         Story(
@@ -693,9 +722,9 @@ STORIES = dict([*_of_agents(), *_of_tools(), *_of_teams(), *_of_hooks(), *_of_wo
 
 
 def story(plan: Story) -> list[Any]:
-    """Carry a story out, and tell it: run by run, then what the models were asked, and what is stored."""
+    """Carry a story out, and tell it: run by run, then what the models were asked, what is stored, and all ids."""
     root = plan.root()
-    runner = InMemoryRunner(app=App("app", root, plugins=plan.plugins()), auto_create_session=True)
+    runner = InMemoryRunner(app=App("app", root, plugins=plan.plugins()), auto_create_session=True, env=Fixed())
     runs: list[Any] = []
     models = _models_of(root)
 
@@ -733,7 +762,12 @@ def story(plan: Story) -> list[Any]:
     seen = {line.partition(": ")[2] for run in runs for line in run["seen"]}
     stored = [line if (line := _event(event)) not in seen else f"({event.author})" for event in log]
     found: list[Any] = json.loads(_without_ids(json.dumps([*runs, {"asked": asked}, {"stored": stored}])))
-    return found
+    ids = " ".join(f"{event.id} {event.invocation_id} {_calls_of(event)} {event.branch}" for event in log)
+    return [*found, {"ids": blake2b(ids.encode(), digest_size=8).hexdigest()}]
+
+
+def _calls_of(event: Event) -> list[str | None]:
+    return [*(each.id for each in event.get_function_calls()), *(each.id for each in event.get_function_responses())]
 
 
 def _models_of(root: Any) -> list[ScriptedLlm]:

@@ -141,6 +141,7 @@ SCHEMAS = {
         "$defs": {"default": SCHEMA}, "definitions": {"enum": SCHEMA}, "patternProperties": {"const": SCHEMA},
     },
     "choices": {"anyOf": [SCHEMA, {"type": "array", "items": SCHEMA}]},
+    "items that are open": {**CLOSED, "properties": {"a": {"type": "array", "items": {"type": "object"}}}},
     "choices of which one is open": {"anyOf": [CLOSED, {"type": "object"}]},
 }
 ITEM = dumps({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "seal"})

@@ -44,7 +44,8 @@ def _told_in(ctx: InvocationContext, name: str) -> Mapping[str, Any] | None:
     for event in live.events[live.index_of(next_seq) :]:
         if event.author == name and event.custom_metadata and isinstance(event.custom_metadata.get(CACHE), Mapping):
             found = event.custom_metadata[CACHE]
-        next_seq = (event.seq or 0) + 1
+        assert event.seq is not None, "it is stored"
+        next_seq = event.seq + 1
     live.memo["cache", name] = next_seq, found
     expires_at = finite(None if found is None else found.get("expires_at"))
     if found is None or expires_at is None or expires_at > ctx._invocation.env.now() + MARGIN_S:
@@ -61,6 +62,7 @@ def _invocations_of(ctx: InvocationContext) -> int:
     for event in live.events[live.index_of(next_seq) :]:
         if event.invocation_id and event.invocation_id != last:
             last, count = event.invocation_id, count + 1
-        next_seq = (event.seq or 0) + 1
+        assert event.seq is not None, "it is stored"
+        next_seq = event.seq + 1
     live.memo["invocations"] = next_seq, last, count
     return max(count, 1)

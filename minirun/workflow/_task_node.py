@@ -106,7 +106,8 @@ class TaskNode(AgentNode):
             reply = await _next_message(context, None if answer is None else value_of(answer, self.tree))
             heard = Content(role="user", parts=[Part(text=reply)])
             told = await context.emit(Event(author=worker.name, content=heard))
-            scope.heard_seq = (told.seq or 0) + 1
+            assert told.seq is not None, "it is stored"
+            scope.heard_seq = told.seq + 1
 
     def _finished(self, value: Any) -> Event:
         agent: Any = self.agent

@@ -23,6 +23,7 @@ from minirun.workflow import DEFAULT_ROUTE, END, FAILED, START, Edge
 from minirun.workflow._draw import describe, mermaid
 from minirun.workflow._edges import read_edges
 from minirun.workflow._graph import Arc, Graph, GraphNode, NodeRun, Outcome, Plan
+from minirun.workflow._joins import _closure
 
 from ..examples import examples
 
@@ -870,3 +871,12 @@ def test_every_graph_can_be_shown(graph: Graph) -> None:
     """
     assert len(describe(graph).splitlines()) == len(graph.arcs) + 3
     assert sum("-->" in line or "-.->" in line for line in mermaid(graph).splitlines()) == len(graph.arcs)
+
+
+def test_a_join_waits_for_those_that_others_wait_for() -> None:
+    """
+    What a join waits for is found through any number of others, and each once, also in a ring.
+    """
+    direct = {"a": ["b"], "b": ["c"], "c": ["d", "b"], "d": []}
+    assert _closure("a", direct) == {"b", "c", "d"}
+    assert _closure("d", direct) == set()
