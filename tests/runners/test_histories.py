@@ -45,7 +45,7 @@ from minirun.testing import ScriptedLlm
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from ..examples import examples
-from ..helpers import PLACE, Logic
+from ..helpers import PLACE, Logic, Place
 from ..interruptions import CancelAtStep
 from ..stores import HERE, KEY, KINDS, Elsewhere, append, begin, enter, get, services, sql, texts
 
@@ -395,6 +395,21 @@ async def test_a_fork_in_the_middle_of_a_run_is_interrupted_there(kind: str, tmp
             assert responses == ["c1"]
 
 
+async def test_what_was_undone_below_a_window_stays_undone(kind: str, tmp_path: Path) -> None:
+    """A service that has read no more than the rewind goes on below what that has undone, when more is asked for."""
+    async with services(tmp_path)[kind]() as service:
+        await service.create_session(**HERE)
+        runner = runner_on(service)
+        await say(runner, "a=1")
+        bad = await say(runner, "a=2")
+        await say(runner, "a=3")
+        await rewind(runner, bad)
+        if kind != "memory":  # which has nothing else
+            service._cache.drop(KEY)  # type: ignore[attr-defined]  # as in a process that has just begun
+        assert texts(await get(service, num_recent_events=1)) == [""]
+        assert texts(await get(service)) == ["a=1", "done", ""]
+
+
 async def test_a_fork_before_an_answer_waits_for_one(kind: str, tmp_path: Path) -> None:
     """Between a question and its answer nobody is at work: the fork lists it as paused, and is answered by itself."""
 
@@ -405,7 +420,7 @@ async def test_a_fork_before_an_answer_waits_for_one(kind: str, tmp_path: Path) 
         await service.create_session(**HERE)
         runner = runner_on(service, Logic(name="agent", logic=ask))
         for name, answer in (("s", "yes"), ("fork", "no")):
-            place = {"user_id": "u", "session_id": name}
+            place: Place = {"user_id": "u", "session_id": name}
             if name == "s":
                 await say(runner, "go")
                 asked = (await get(service)).revision
@@ -415,7 +430,9 @@ async def test_a_fork_before_an_answer_waits_for_one(kind: str, tmp_path: Path) 
             assert found.status is InvocationStatus.PAUSED
             [question] = await service.list_pending(app_name="app", **place)
             async with runner.run_async(**place, new_message=question.reply(answer)) as run:
-                assert (await run.wait()).text == f"so {answer}"
+                said = await run.wait()
+            assert said is not None
+            assert said.text == f"so {answer}"
 
 
 async def test_a_fork_refuses_what_it_cannot_do(kind: str, tmp_path: Path) -> None:
