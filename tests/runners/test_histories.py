@@ -45,7 +45,7 @@ from minirun.testing import ScriptedLlm
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from ..examples import examples
-from ..helpers import PLACE, Logic
+from ..helpers import PLACE, Logic, Place
 from ..interruptions import CancelAtStep
 from ..stores import HERE, KEY, KINDS, Elsewhere, append, begin, enter, get, services, sql, texts
 
@@ -393,6 +393,46 @@ async def test_a_fork_in_the_middle_of_a_run_is_interrupted_there(kind: str, tmp
                 await run.wait()
             responses = [r.id for event in await past_of(service, fork.id) for r in event.get_function_responses()]
             assert responses == ["c1"]
+
+
+async def test_what_was_undone_below_a_window_stays_undone(kind: str, tmp_path: Path) -> None:
+    """A service that has read no more than the rewind goes on below what that has undone, when more is asked for."""
+    async with services(tmp_path)[kind]() as service:
+        await service.create_session(**HERE)
+        runner = runner_on(service)
+        await say(runner, "a=1")
+        bad = await say(runner, "a=2")
+        await say(runner, "a=3")
+        await rewind(runner, bad)
+        if kind != "memory":  # which has nothing else
+            service._cache.drop(KEY)  # type: ignore[attr-defined]  # as in a process that has just begun
+        assert texts(await get(service, num_recent_events=1)) == [""]
+        assert texts(await get(service)) == ["a=1", "done", ""]
+
+
+async def test_a_fork_before_an_answer_waits_for_one(kind: str, tmp_path: Path) -> None:
+    """Between a question and its answer nobody is at work: the fork lists it as paused, and is answered by itself."""
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=f"so {await ctx.request_input('Sure?')}"))
+
+    async with services(tmp_path)[kind]() as service:
+        await service.create_session(**HERE)
+        runner = runner_on(service, Logic(name="agent", logic=ask))
+        for name, answer in (("s", "yes"), ("fork", "no")):
+            place: Place = {"user_id": "u", "session_id": name}
+            if name == "s":
+                await say(runner, "go")
+                asked = (await get(service)).revision
+            else:
+                await service.fork_session(**HERE, at_seq=asked, new_session_id=name)
+            [found] = [each for each in await service.list_invocations(app_name="app") if each.session_id == name]
+            assert found.status is InvocationStatus.PAUSED
+            [question] = await service.list_pending(app_name="app", **place)
+            async with runner.run_async(**place, new_message=question.reply(answer)) as run:
+                said = await run.wait()
+            assert said is not None
+            assert said.text == f"so {answer}"
 
 
 async def test_a_fork_refuses_what_it_cannot_do(kind: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ The stores here are those of the package, with one thing more that the world may
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -119,6 +120,25 @@ async def test_a_run_that_does_not_wait_does_not_wait_for_who_has_overtaken_it(a
     with pytest.raises(SessionBusyError):
         await run_to_end(runner, run_config=RunConfig(on_busy="reject"))
     assert (await stored_events(runner), trio.current_time() - start) == ([], 0)
+
+
+@pytest.mark.parametrize("rejects", [True, False])
+async def test_a_rewind_that_another_process_has_overtaken(rejects: bool, autojump_clock: MockClock) -> None:
+    """It waits as a run does, and with on_busy="reject" raises at once; then nothing is undone."""
+    service = OvertakenStore()
+    service.is_overtaken = True  # nobody overtakes the message that is to be undone
+    runner = runner_over(service)
+    _, run = await run_to_end(runner)
+    start, service.is_overtaken = trio.current_time(), False
+    config = RunConfig(on_busy="reject" if rejects else "wait")
+    undo = partial(runner.rewind_async, **PLACE, rewind_before_invocation_id=run.invocation_id, run_config=config)
+    if rejects:
+        with pytest.raises(SessionBusyError):
+            await undo()
+    else:
+        await undo()
+    undone = [event.actions.rewind_before_seq for event in await service.read_events(app_name="app", **PLACE)]
+    assert (any(undone), trio.current_time() - start) == (not rejects, 0 if rejects else 10)
 
 
 def summed_up(agent: LlmAgent) -> App:
