@@ -48,8 +48,8 @@ READ_S: Final = 120.0
 _STORE: Final = Statement("verify_store", "SELECT id::int8, commit_no, session_no FROM minirun.store", once=True)
 _SESSIONS: Final = Statement(
     "verify_sessions",
-    "SELECT id, app_name, user_id, session_id, revision, update_time, chain, compaction"
-    " FROM minirun.sessions WHERE id > $1 ORDER BY id LIMIT $2",
+    "SELECT id, app_name, user_id, session_id, revision, update_time, chain, compaction,"
+    " lease_epoch, lease_owner, lease_expires::text FROM minirun.sessions WHERE id > $1 ORDER BY id LIMIT $2",
     "int8 int8",
 )
 _PASTS: Final = Statement(
@@ -66,10 +66,12 @@ _LINES: Final = Statement(
 _STATE: Final = Statement(
     "verify_state", "SELECT key, name, value FROM minirun.session_state WHERE session = $1", "int8"
 )
-_CALLS: Final = Statement("verify_calls", f"SELECT {CALL} FROM minirun.open_calls o WHERE session = $1", "int8")
+_CALLS: Final = Statement(
+    "verify_calls", f"SELECT pending_no, {CALL} FROM minirun.open_calls o WHERE session = $1", "int8"
+)
 _RUNS: Final = Statement(
     "verify_runs",
-    "SELECT invocation_id, name, status, seq, end_seq FROM minirun.invocations WHERE session = $1",
+    "SELECT invocation_id, name, status, seq, end_seq, epoch, commit_no FROM minirun.invocations WHERE session = $1",
     "int8",
 )
 _SHARED: Final = Statement(
@@ -90,6 +92,21 @@ _UNUSED: Final = Statement(
         )
     GROUP BY e.log ORDER BY e.log
     """,
+    once=True,
+)
+# Messages that wait for a session stand in a log of their own, each one the first of a chain.
+_MESSAGES: Final = Statement(
+    "verify_messages", "SELECT log, seq, commit_no, chain, data FROM minirun.events WHERE log < 0", once=True
+)
+_NOBODYS: Final = Statement(
+    "verify_nobodys",
+    "SELECT name, session, count(*) FROM ("
+    + " UNION ALL ".join(
+        f"SELECT '{table}' AS name, session FROM minirun.{table}"
+        for table in ("shared_pasts", "session_state", "open_calls", "invocations")
+    )
+    + ") AS r WHERE NOT EXISTS (SELECT FROM minirun.sessions s WHERE s.id = r.session)"
+    " GROUP BY name, session ORDER BY name, session",
     once=True,
 )
 
@@ -139,6 +156,12 @@ class _Verifier:
         [unused] = await self._transaction.run(_UNUSED())
         for log, count, first, last in unused.rows:
             self._report("database", f"{count} events of log {log} ({first} to {last}), which no session shows")
+        messages, nobodys = await self._transaction.run(_MESSAGES(), _NOBODYS())
+        for log, seq, number, chain, data in messages.rows:
+            if link(CHAIN_START, seq, number, data) != chain:
+                self._report("database", f"a message that waits for session row {-log}: it was changed")
+        for table, session, count in nobodys.rows:
+            self._report("database", f"{count} rows of {table} for session row {session}, which is not there")
         await check_artifacts(self._transaction, self._report)
         await check_memories(self._transaction, self._report)
         return self._damages
@@ -149,7 +172,7 @@ class _Verifier:
     # --- sessions
 
     async def _check_session(self, row: Sequence[Any]) -> None:
-        session, app, user, name, revision, updated, chain, compaction = row
+        session, app, user, name, revision, updated, chain, compaction, epoch, owner, expires = row
         key = SessionKey(app, user, name)
         place = str(key)
         pasts, state, calls, runs = await self._transaction.run(
@@ -162,14 +185,17 @@ class _Verifier:
         if revision < 0:
             self._report(place, f"expected a revision from 0 up, found {revision}")
             return
-        fold, begun, last = LogFold(), dict[int, str | None](), None
+        if (owner is None) != (expires is None) or epoch < 0:
+            found = f"{epoch}, {brief(owner, 40)}, {expires}"
+            self._report(place, f"expected a lease with an owner and an end, or none, found {found}")
+        fold, begun, last = LogFold(), dict[int, tuple[str | None, int]](), None
         async with aclosing(self._steps(segments, revision)) as steps:
             async for step in steps:
                 if step.event is None:
                     self._report(place, step.problem, step.seq)
                     return  # what follows is not its log any more
                 last = step
-                begun[step.seq] = step.event.invocation_id
+                begun[step.seq] = step.event.invocation_id, step.commit_no
                 if any(scope_of(written) is not Scope.SESSION for written in writes_of(step.event.actions)):
                     self._shared[step.commit_no] = (app, user, step.event)
                 try:
@@ -186,7 +212,7 @@ class _Verifier:
         if fold.compactions.seq != compaction:
             self._report(place, f"expected its newest compaction at {fold.compactions.seq}, found {compaction}")
         self._compare(place, self._values(place, state.rows), {k: dumps(v) for k, v in fold.values.session.items()})
-        paused = self._check_runs(place, runs.rows, begun, revision)
+        paused = self._check_runs(place, runs.rows, begun, revision, epoch)
         self._check_calls(place, calls.rows, fold, paused)
 
     async def _steps(self, segments: Iterable[Segment], revision: int) -> AsyncGenerator[Step, None]:
@@ -243,33 +269,43 @@ class _Verifier:
                 self._report(place, f"state key {brief(key)}: expected {wanted:.80}, found {found:.80}")
 
     def _check_runs(
-        self, place: str, rows: Iterable[Sequence[Any]], begun: dict[int, str | None], revision: int
+        self,
+        place: str,
+        rows: Iterable[Sequence[Any]],
+        begun: dict[int, tuple[str | None, int]],
+        revision: int,
+        newest_epoch: int,
     ) -> set[str]:
         """Compare the invocations with the events that they begin with, and return those that are paused."""
         paused = set()
-        for stored, long_id, status, seq, end_seq in rows:
+        for stored, long_id, status, seq, end_seq, epoch, number in rows:
             try:
                 name = read_key(stored, long_id)
             except ValueError as error:
                 self._report(place, f"an invocation's id {brief(stored)} cannot be read: {error}", seq)
                 continue
-            if begun.get(seq) != name:
+            begins, first_no = begun.get(seq, (None, 0))
+            if begins != name or not first_no <= number <= self._newest:  # in a fork the note may be the newer one
                 self._report(place, f"invocation {brief(name)} is noted to begin here, and does not", seq)
             if status not in InvocationStatus.__members__.values() or not could_end(status, seq, end_seq, revision):
                 self._report(place, f"invocation {brief(name)} is {brief(status)} and has ended at {end_seq}", seq)
+            if epoch > newest_epoch:
+                self._report(place, f"invocation {brief(name)} has the epoch {epoch} of {newest_epoch}", seq)
             if status == InvocationStatus.PAUSED:
                 paused.add(name)
         return paused
 
     def _check_calls(self, place: str, rows: Iterable[Sequence[Any]], fold: LogFold, paused: set[str]) -> None:
         expected, found = fold.calls.calls, set()
-        for columns in rows:
+        for number, *columns in rows:
             try:
                 call = call_of(self._name, columns)
             except StorageCorruptError as error:
                 self._report(place, str(error))
                 continue
             found.add(call.call_id)
+            if not 0 <= number <= self._newest or (number == 0) != (not call.pending):
+                self._report(place, f"open call {brief(call.call_id)} has the number {number} of {self._newest}")
             if expected.get(call.call_id) != call:
                 self._report(place, f"call {brief(call.call_id)} is noted as open, and is not so at event {call.seq}")
         for call_id, call in expected.items():
