@@ -53,7 +53,8 @@ BARE = (
 MINIRUN = BARE.replace("hypothesis ", "").replace(" pytest", "") + (
     " tests.warmed examples.librarian tests.forking tests.kills tests.mcp_kills tests.mcp_served"
     " tests.mcp_servers.desk tests.mcp_servers.hostile tests.mcp_servers.kinds tests.mcp_servers.older tests.mortals"
-    " tests.processes tests.signing_in"
+    " tests.processes tests.signing_in tests.mutating tests.control_worlds tests.live_worlds tests.mcp_worlds"
+    " tests.oauth_worlds"
 )
 # For processes that are pytest. It says of what has a plugin that it cannot be rewritten any more; NOT_REWRITTEN are
 # arguments with which it does not. What has plugins of ours, and is looked at, is imported by each.

@@ -73,7 +73,6 @@ ELSEWHERE = {
     "sign-ins in memory": ("oauth_worlds", "SIGN_INS"),
     "sign-ins in two processes": ("oauth_worlds", "SIGN_INS"),
 }
-IMPORTED = " ".join(["tests.mutating", *dict.fromkeys(f"tests.{module}" for module, _ in ELSEWHERE.values())])
 # Enough for the choices that matter to stand alone, mostly; more would only make them prettier. Where more than
 # CHOICES_MAX are left, there is a second go.
 CHOICES_MAX = 60
@@ -290,22 +289,18 @@ def hunt_in_process(
     names = list(EVERYWHERE if mutant is None else mutant.worlds)
     begin, first = begin or 0, begin or (0 if mutant is None or whole else mutant.seed)
     hunt = f"hunt({seeds}, {names}, {first}, {begin}, whole={whole})"
-    if all(can_swap((PACKAGE.parent / file.relative_to(folder)).read_text("utf-8"), file.read_text("utf-8"))
-           for file in planted):  # fmt: skip
-        program = "import warnings\nwarnings.simplefilter('default')\nfrom tests import mutating, planted\n"
-        done = run(
-            ["-c", f"{program}planted.swap({str(folder)!r})\nmutating.{hunt}"],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
-            timeout=HUNT_S_MAX + seeds * SEED_S_MAX,
-            modules=IMPORTED,
-        )
+    true = (PACKAGE.parent / file.relative_to(folder) for file in planted)
+    pairs = [(one.read_text("utf-8"), other.read_text("utf-8")) for one, other in zip(true, planted, strict=True)]
+    timeout = HUNT_S_MAX + seeds * SEED_S_MAX
+    if all(can_swap(*pair) for pair in pairs):
+        swapped = f"from tests import mutating, planted\nplanted.swap({str(folder)!r})\nmutating.{hunt}"
+        done = run(["-c", swapped], timeout=timeout)
     else:
         done = run(
             ["-c", f"from tests import planted; planted.use({str(folder)!r});from tests.mutating import hunt; {hunt}"],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
-            timeout=HUNT_S_MAX + seeds * SEED_S_MAX,
+            timeout=timeout,
             modules=BARE,
         )
     assert done.returncode == 0, f"the hunt for {mutant} has ended badly:\n{done.stdout}{done.stderr}"

@@ -7,12 +7,14 @@ rewinds over rewinds, summaries, deletions, artifacts, and a turn of an agent.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import attrs
 
 from minirun import Env, Event, EventActions, LlmAgent, Runner, ToolContext
+from minirun._postgres._connection import Bounds, Connect, Connection
+from minirun._postgres._values import Call, Result, Statement
 from minirun.artifacts import BaseArtifactService
 from minirun.events import Replay
 from minirun.sessions import BaseSessionService, InvocationStatus, SessionKey, SessionWriter
@@ -29,10 +31,11 @@ LONG = "long/" * 120
 
 @attrs.frozen(eq=False)
 class Told(Env):
-    """Counts ids by their kind; the time is what the history says it is."""
+    """Counts ids by their kind; the time is what the history says it is. Keeps what a Postgres server is told."""
 
     counts: dict[str, int] = attrs.field(factory=dict)
     seconds: list[float] = attrs.field(factory=lambda: [1_700_000_000.0])
+    statements: set[Statement] = attrs.field(factory=set)
 
     def now(self) -> float:
         return self.seconds[0]
@@ -40,6 +43,30 @@ class Told(Env):
     def new_id(self, path: str) -> str:
         self.counts[path] = self.counts.get(path, 0) + 1
         return f"{path}-{self.counts[path]}"[-40:]
+
+    def postgres(self) -> Connect:
+        real = super().postgres()
+
+        async def connect(url: str, bounds: Bounds) -> Connection:
+            wire: Any = Wire(await real(url, bounds), self.statements)
+            return wire  # type: ignore[no-any-return]  # it behaves as one
+
+        return connect
+
+
+class Wire:
+    """A connection that notes which statements are executed on it."""
+
+    def __init__(self, connection: Connection, statements: set[Statement]) -> None:
+        self._connection = connection
+        self._statements = statements
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def run(self, calls: Sequence[Call], **options: Any) -> list[Result]:
+        self._statements.update(call.statement for call in calls)
+        return await self._connection.run(calls, **options)
 
 
 async def nothing(key: SessionKey) -> None:
@@ -120,6 +147,8 @@ class History:
         again = EventActions(replay=Replay(attempt={"run": "", "status": "failed"}))
         goes_on = Event(id="again", author="system", invocation_id="e-2", actions=again)
         await self.run("s", InvocationStatus.CANCELLED, goes_on, answers("e-2", g="c-3"))
+        await self.service.create_session(app_name="app", user_id="u", session_id="left")
+        await self.run("left", None, says("e-1"))
 
     async def questions(self) -> None:
         """A run that waits for three answers, of which one came, with messages that wait for it."""
@@ -193,6 +222,7 @@ class History:
 
         async def save(text: str, tool_context: ToolContext) -> int:
             """Save a text."""
+            await tool_context.save_artifact("own.txt", Part(text=f"{text} again"))
             return await tool_context.save_artifact("user:notes.txt", Part(text=text))
 
         async def ship(to: str) -> str:

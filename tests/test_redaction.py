@@ -242,6 +242,18 @@ async def test_who_has_the_name_of_a_secret_keeps_it() -> None:
     assert (run.session.state["answer"], events[-1].text) == (f"a {HIDDEN}",) * 2
 
 
+async def test_what_the_user_says_is_no_secret_because_of_its_author() -> None:
+    """Events of the user are such also where a password has the same letters; no other name may be the password."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.request_credential(CONFIG)
+        await ctx.emit(Event(author="user", message="as the user"))
+
+    runner = await runner_of(Logic(name="own", logic=logic), password="user")
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        assert [event.author async for event in run] == ["user"]
+
+
 async def test_a_result_with_a_secret_for_a_key_is_a_failure() -> None:
     """A key cannot be hidden; the model is told that there was one, and not which."""
 

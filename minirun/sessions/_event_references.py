@@ -133,8 +133,9 @@ def _check_auth_configs(event: Event) -> None:
     said = event.actions.requested_auth_configs
     if not said:
         return
-    asked = [call.args for call in event.get_function_calls() if call.name == REQUEST_CREDENTIAL]
-    if said != {args.get("functionCallId"): args.get("authConfig") for args in asked}:
+    args = [call.args for call in event.get_function_calls() if call.name == REQUEST_CREDENTIAL]
+    asked = {each["functionCallId"]: each.get("authConfig") for each in args if _names_a_call(each)}
+    if said != asked or len(asked) != len(args):
         msg = (
             "expected EventActions.requested_auth_configs to say what the event's calls of adk_request_credential ask, "
             "found something else; leave it out: `ctx.request_credential` asks, and fills it in"
@@ -144,6 +145,10 @@ def _check_auth_configs(event: Event) -> None:
 
     for fields in said.values():
         AuthConfig.from_dict(fields if isinstance(fields, dict) else {})
+
+
+def _names_a_call(args: Mapping[str, Any]) -> bool:
+    return isinstance(args.get("functionCallId"), str)
 
 
 def _check_confirmations(event: Event) -> None:

@@ -71,7 +71,8 @@ async def take_over_messages(writer: SessionWriter, resumed: str | None, *, also
     """
     service, key = writer.service, writer.live.key
     for message in await service._messages(writer.live):
-        name = message.invocation_id or ""
+        name = message.invocation_id
+        assert name is not None, "what waits is for an invocation"
         found = None if name == resumed else await service._invocation(key, name)
         is_paused = found is not None and found.status is InvocationStatus.PAUSED
         if name != resumed and (also_paused or not is_paused):

@@ -235,7 +235,7 @@ def _check_result(pending: PendingCall, answer: Mapping[str, Any]) -> None:
 def pending_calls(live: LiveSession, calls: Iterable[OpenCall]) -> list[PendingCall]:
     """The questions among these open calls of a session, oldest first. The events that ask them must be loaded."""
     found = []
-    for call in sorted(calls, key=lambda call: (call.pending_seq or 0, call.seq)):
+    for call in sorted(calls, key=lambda call: (call.pending_seq, call.seq)):
         if call.pending == "waits" and call.name != SLEEP_UNTIL:
             asked, mark = (live.events[live.index_of(seq)] for seq in (call.seq, call.pending_seq))
             found.append(pending_call(live.key, call, asked, mark))

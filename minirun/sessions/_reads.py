@@ -59,9 +59,7 @@ class Reads:
 
     def _take_written(self) -> None:
         for key, write in self.written.items():
-            if type(write) in (Add, Extend):
-                self._known.pop(key, None)
-            else:
+            if type(write) not in (Add, Extend):
                 self._known[key] = MISSING if write is REMOVED else write
         self.written.clear()
 

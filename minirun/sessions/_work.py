@@ -48,7 +48,8 @@ async def called(service: BaseSessionService, app_name: str) -> dict[Job, Event]
         messages = await service._called(app_name)
         found: dict[Job, Event] = {}
         for key, message in messages:
-            job = (key, message.invocation_id or "")
+            assert message.invocation_id is not None, "what waits is for an invocation"
+            job = (key, message.invocation_id)
             if job not in found and message.actions.replay.sent == "next_model_call":
                 run = await service._invocation(*job)
                 if run is not None and run.status is InvocationStatus.PAUSED:

@@ -350,6 +350,22 @@ async def test_on_event_cannot_emit() -> None:
         await run(runner_of(LlmAgent(name="a", model=ScriptedLlm(["hello"])), Chatty("chatty")))
 
 
+async def test_nothing_can_be_emitted_before_the_message_is_stored() -> None:
+    """A callback about the message that emits is told so; it may answer, and the message is stored."""
+    told: list[str] = []
+
+    class Eager(BasePlugin):
+        async def on_user_message_callback(self, *, invocation_context: Any, user_message: Content) -> None:
+            with pytest.raises(InvocationEndedError) as caught:
+                await invocation_context.emit(Event(message="first"))
+            told.append(str(caught.value))
+
+    runner = runner_of(LlmAgent(name="a", model=ScriptedLlm(["hello"])), Eager("eager"))
+    assert [event.text for event in await run(runner)] == ["hello"]
+    assert "the message is not stored yet" in told[0]
+    assert [event.text for event in await stored(runner)] == ["hi", "hello"]
+
+
 async def test_a_message_can_be_changed_and_state_goes_with_it() -> None:
     """What on_user_message returns is stored as the message, with what it has written to the state."""
 

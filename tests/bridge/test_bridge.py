@@ -47,6 +47,7 @@ from minirun.errors import (
     SessionNotFoundError,
 )
 from minirun.models import LlmResponse
+from minirun.simulation._watchdog import NAME as WATCHDOG
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, Part, UsageMetadata
 
@@ -58,7 +59,9 @@ PATIENCE_S = 120
 
 
 def minirun_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("minirun")]
+    """Those of this process, but for the one that watches simulations: after a test with one it stays for a while."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("minirun") and name != WATCHDOG]
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,8 @@ from minirun.artifacts import BaseArtifactService, FileArtifactService, SqliteAr
 from minirun.cli._commands import cli
 from minirun.types import Blob, Part
 
+from ..fork_server import relay, run
+
 BYTES = bytes(range(256))
 
 
@@ -87,13 +89,13 @@ def test_get_refuses_by_name(store: tuple[str, str], tmp_path: Path) -> None:
 
 def test_get_tells_what_cannot_be_written(store: tuple[str, str], tmp_path: Path) -> None:
     """A missing folder, a full disk and a closed output end with 1 and a line that says so."""
-    command = [sys.executable, "-m", "minirun", "artifacts", "get", *store, "app", "u", "s", "raw"]
-    for more, message in (
-        (f"--out {tmp_path / 'none' / 'out'}", "out cannot be written: No such file or directory"),
-        ("> /dev/full", "standard output cannot be written: No space left on device"),
-        (">&-", "standard output is closed; name a file with --out"),
+    arguments = ["-m", "minirun", "artifacts", "get", *store, "app", "u", "s", "raw"]
+    for python, more, message in (
+        (relay([]), f"--out {tmp_path / 'none' / 'out'}", "out cannot be written: No such file or directory"),
+        (relay([]), "> /dev/full", "standard output cannot be written: No space left on device"),
+        ([sys.executable], ">&-", "standard output is closed; name a file with --out"),
     ):
-        line = f"{shlex.join(command)} {more}"
+        line = f"{shlex.join([*python, *arguments])} {more}"
         done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stdout) == (1, "")
         assert message in done.stderr
@@ -109,7 +111,7 @@ def test_get_leaves_no_half_of_a_file(store: tuple[str, str], tmp_path: Path) ->
     limited = (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); from minirun.cli import main; main()"
     )
-    done = subprocess.run([sys.executable, "-c", limited, *command], capture_output=True, text=True, timeout=120)
+    done = run(["-c", limited, *command])
     assert (done.returncode, out.exists()) == (1, False)
     assert "cannot be written: File too large" in done.stderr
     assert "Traceback" not in done.stderr

@@ -158,6 +158,7 @@ async def test_pickles_are_refused_and_never_read(tmp_path: Path) -> None:
     ("sql", "told"),
     [
         ("UPDATE adk_internal_metadata SET value = '2'", "found schema '2'"),
+        ("DELETE FROM adk_internal_metadata", "found schema 'none'"),
         ("DROP TABLE user_states", "table 'user_states', found no such table"),
         ("ALTER TABLE app_states RENAME COLUMN state TO what", "no columns state in it"),
     ],
@@ -173,6 +174,26 @@ async def test_other_tables_are_refused(sql: str, told: str, tmp_path: Path) -> 
         with pytest.raises(StorageFormatError, match=told):
             await import_adk(service, path)
         assert (await service.list_sessions(app_name=None)).sessions == []
+
+
+async def test_other_tables_in_postgres_are_refused() -> None:
+    """The same of a database, which stays as it is; without the table of versions it is one of today's."""
+    url = new_database()
+    name = url.partition("@/")[2].partition("?")[0]
+    shared_server().execute((FIXTURES / "database.sql").read_text(), database=name)
+    async with InMemorySessionService() as service:
+        for statement, told in (
+            ("UPDATE adk_internal_metadata SET value = '2'", "found schema '2'"),
+            ("DELETE FROM adk_internal_metadata", "found schema 'none'"),
+            ("ALTER TABLE app_states RENAME COLUMN state TO what", "found schema 'none'"),
+            ("DROP TABLE adk_internal_metadata", "'app_states', found no columns state in it"),
+        ):
+            shared_server().execute(statement, database=name)
+            with pytest.raises(StorageFormatError, match=told):
+                await import_adk(service, url)
+        assert (await service.list_sessions(app_name=None)).sessions == []
+        shared_server().execute("ALTER TABLE app_states RENAME COLUMN what TO state", database=name)
+        await check_imported(service, await import_adk(service, url))
 
 
 async def test_a_session_that_cannot_be_stored_is_told_and_the_others_come(tmp_path: Path) -> None:

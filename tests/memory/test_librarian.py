@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sysconfig
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,15 @@ def check_citations(answer: str, folder: Path) -> int:
     return len(cited)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_index_is_kept() -> Iterator[None]:
+    yield
+    index.cache_clear()
+
+
 @pytest.fixture
 def _own_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LIBRARY", raising=False)
-    index.cache_clear()
 
 
 @pytest.mark.usefixtures("_own_texts")

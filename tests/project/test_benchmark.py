@@ -154,6 +154,7 @@ def test_the_script_runs_as_a_program() -> None:
     assert [row for row in rows if not (FIGURE.fullmatch(row) or TARGET.fullmatch(row))] == []
 
 
+@pytest.mark.usefixtures("set_aside")
 def test_figures_stand_beside_their_floors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_lines: Callable[..., list[str]]
 ) -> None:

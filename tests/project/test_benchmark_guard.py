@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +29,8 @@ from ..benchmarks.measuring import Ratio, Work, measure
 from ..benchmarks.programs.minirun import Seats, chunk_agent, runner_of, table_agent, text_agent, tool_agent, turn
 from ..benchmarks.programs.protocol import ANSWER, CHUNK, PARTIAL_BUFFER, QUESTION
 
+pytestmark = pytest.mark.usefixtures("set_aside")
+
 ROUNDS = 5
 TURNS = 20
 CHUNKS = 500
@@ -39,19 +41,10 @@ ATTEMPTS = 3
 LONG_HISTORY = {"memory": 80_000, "file": 30_000}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def everything_is_looked_at_again() -> Iterator[None]:
-    """What a test has set aside may be garbage by now."""
-    yield
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
-
-
 async def assert_at_most(bound: float, mine: Work, floor: Work) -> None:
     """The median of the rounds' ratios is at most the bound, in one attempt of several."""
     gc.collect()
-    gc.freeze()  # a search for garbage before each work would go through all that pytest has, and through a history
+    gc.freeze()  # a search for garbage before each work would go through a long history
     for _ in range(ATTEMPTS):
         times = await measure(ROUNDS, mine, floor, clock=time.process_time)
         ratio = Ratio.of(times[mine.name], times[floor.name])

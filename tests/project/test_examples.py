@@ -8,8 +8,6 @@ import signal
 import socket
 import sqlite3
 import struct
-import subprocess
-import sys
 import textwrap
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing
@@ -32,7 +30,7 @@ from minirun.sessions import InvocationStatus
 from minirun.testing import ScriptedLlm
 
 from .. import fork_server
-from ..fork_server import Process
+from ..fork_server import NOT_REWRITTEN, PYTEST, Process
 
 EXAMPLES = Path(custom_agent.__file__).parent
 # A script takes a second at most; one that has not ended after this long hangs.
@@ -151,9 +149,9 @@ def test_guest_mode(tmp_path: Path) -> None:
 def test_testing_an_agent(tmp_path: Path) -> None:
     """The tests of that example pass, each as a test of its own."""
     file = str(EXAMPLES / "testing_an_agent.py")
-    program = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(EXAMPLES.parent), file]
+    program = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(EXAMPLES.parent), *NOT_REWRITTEN, file]
     own = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # those are of this run
-    done = subprocess.run(program, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=SCRIPT_S_MAX)
+    done = fork_server.run(program, cwd=tmp_path, env=own, modules=PYTEST)
     assert done.stdout.splitlines()[-1].startswith("3 passed"), done.stdout + done.stderr
 
 

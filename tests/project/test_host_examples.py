@@ -28,6 +28,7 @@ from examples import fastapi_chat, load_test, websocket_chat
 from minirun import Event, InMemoryRunner, LlmAgent, Runner, SqliteSessionService
 from minirun.sessions import InvocationStatus
 
+from .. import fork_server
 from .test_examples import EXAMPLES, SCRIPT_S_MAX, Interrupted, connect, free_port, read_until, start
 
 
@@ -236,6 +237,55 @@ async def test_a_client_counts_a_connection_that_is_broken() -> None:
     assert counts == {"failed": 2}
 
 
+# The load test, whose services are forks of it: each would take a second to import what it is made of.
+FORKING = """
+import os, signal, sys
+from pathlib import Path
+from types import SimpleNamespace
+from examples import load_test
+
+class Service:
+    def __init__(self, command, **options):
+        kind, folder, descriptor = command[-3:]
+        reading, writing = os.pipe()
+        self.pid, self.status = os.fork(), None
+        if self.pid == 0:
+            os.dup2(writing, 2)
+            try:
+                load_test.serve(kind, Path(folder), int(descriptor))
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+            finally:
+                sys.stderr.flush()
+                os._exit(0)
+        os.close(writing)
+        self.stderr = open(reading)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.communicate(None)
+
+    def send_signal(self, number):
+        if self.status is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout):
+        error = "" if self.stderr.closed else self.stderr.read()
+        self.stderr.close()
+        if self.status is None:
+            self.status = os.waitpid(self.pid, 0)[1]
+        return None, error
+
+load_test.subprocess = SimpleNamespace(Popen=Service, PIPE=-1)
+sys.exit(load_test.main())
+"""
+
+
 @pytest.mark.parametrize(
     ("clients", "requests", "told"),
     [
@@ -245,8 +295,9 @@ async def test_a_client_counts_a_connection_that_is_broken() -> None:
 )
 def test_a_load_leaves_nothing_open(clients: int, requests: int, told: str) -> None:
     """Clients stream and disconnect, and no run, thread or connection is left on either host."""
-    command = [sys.executable, str(EXAMPLES / "load_test.py"), "--clients", str(clients), "--requests", str(requests)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10 * SCRIPT_S_MAX)
+    options = "--clients", clients, "--requests", requests
+    what = FORKING if clients < 100 else "examples.load_test"
+    done = fork_server.run(fork_server.program(what, *options), timeout=10 * SCRIPT_S_MAX)
     print(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split() for line in done.stdout.splitlines()]

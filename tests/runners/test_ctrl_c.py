@@ -32,7 +32,7 @@ def interrupted_everywhere(store: str, step: int, runs: int) -> None:
 LARGE = [pytest.param(store, 1, marks=pytest.mark.slow) for store in ("memory", "sqlite")]
 
 
-@pytest.mark.parametrize(("store", "step"), [("memory", 3), ("sqlite", 19), *LARGE])
+@pytest.mark.parametrize(("store", "step"), [("memory", 7), ("sqlite", 29), *LARGE])
 def test_ctrl_c_at_any_line_ends_the_run_and_leaves_the_service_usable(store: str, step: int) -> None:
     """A SIGINT at any line of the run's own machinery ends the program with KeyboardInterrupt, and blocks nothing."""
     interrupted_everywhere(store, step, runs=1)

@@ -17,6 +17,7 @@ import trio
 
 from minirun import BaseAgent, Event, InMemoryRunner, InvocationContext, RunConfig, SqliteSessionService
 from minirun.errors import SessionNotFoundError
+from minirun.simulation._watchdog import NAME as WATCHDOG
 
 from ..fork_server import Process, program
 from ..fork_server import start as start_process
@@ -27,7 +28,9 @@ PATIENCE_S = 120
 
 
 def minirun_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("minirun")]
+    """Those of this process, but for the one that watches simulations: after a test with one it stays for a while."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("minirun") and name != WATCHDOG]
 
 
 @pytest.fixture(autouse=True)

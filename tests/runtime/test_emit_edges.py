@@ -14,14 +14,14 @@ import trio.testing
 from trio.testing import MockClock
 
 from minirun import App, Event, EventActions, InMemorySessionService, InvocationContext, LlmAgent, RunConfig, Runner
-from minirun.agents import ParallelAgent
+from minirun.agents import ParallelAgent, SequentialAgent
 from minirun.artifacts import InMemoryArtifactService
 from minirun.errors import DeadlineExceededError, InvalidEventError, InvocationNotFoundError
 from minirun.plugins import BasePlugin
 from minirun.testing import ScriptedLlm
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
-from ..helpers import Logic, runner_for, stored_events
+from ..helpers import Logic, run_to_end, runner_for, stored_events
 
 PLACE: dict[str, Any] = {"user_id": "u", "session_id": "s"}
 Act = Callable[[InvocationContext], Awaitable[None]]
@@ -34,6 +34,25 @@ def runner_of(logic: Act, *plugins: BasePlugin, **options: Any) -> Runner:
 
 async def log_of(runner: Runner) -> list[Event]:
     return (await runner.session_service.read_events(app_name="app", **PLACE))[1:]
+
+
+async def test_an_event_that_ends_the_invocation_ends_it_once_it_is_stored() -> None:
+    """As `ctx.end_invocation` does: no agent is started after it, and what this one still says is stored."""
+    seen: list[bool] = []
+
+    async def first(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="enough", actions=EventActions(end_invocation=True)))
+        seen.append(ctx.end_invocation)
+        await ctx.emit(Event(message="one more"))
+
+    async def second(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="never"))
+
+    agents = [Logic(name="first", logic=first), Logic(name="second", logic=second)]
+    runner = runner_for(SequentialAgent(name="all", sub_agents=agents))
+    events, run = await run_to_end(runner)
+    assert ([event.text for event in events], seen, run.status) == (["enough", "one more"], [True], "completed")
+    assert [event.actions.end_invocation for event in events] == [True, True]
 
 
 async def test_an_artifact_service_that_is_closed_meanwhile_leaves_nobody_asleep() -> None:

@@ -123,3 +123,18 @@ def test_a_read_that_an_event_has_carried_is_the_same_in_every_later_run(done: l
                 process.begin(detail)
             else:
                 process.end()
+
+
+def test_what_is_read_often_is_carried_once_for_each_value() -> None:
+    """Of a thousand reads of one key, an event carries how many there were, and each value where it came to be so."""
+    reads = Reads(PATH, {})
+    for number in range(1000):
+        reads.value("a", 1 if number < 600 else 2)
+    reads.value("b", MISSING)
+    carried = reads.unrecorded()
+    assert carried == {"a": [1000, (0, 1), (600, 2)], "b": [1, (0,)]}
+    reads.value("a", 2)
+    reads.settle(carried)
+    assert reads.unrecorded() == {"a": [1001]}
+    reads.settle(reads.unrecorded())
+    assert reads.unrecorded() == {}

@@ -28,9 +28,11 @@ from minirun.errors import StorageError
 from minirun.memory import BaseMemoryService, DatabaseMemoryService, MemoryEntry, SqliteMemoryService
 from minirun.sessions import DatabaseSessionService, SqliteSessionService
 from minirun.sessions._integrity._repair import _Repair
+from minirun.sessions._integrity._salvage import _candidates
 from minirun.sessions._integrity._verify import Damage, _ignore, _Verifier
 from minirun.sessions._postgres._verify import _Verifier as _DatabaseVerifier
 from minirun.sessions._sqlite._format import make_format
+from minirun.sessions._sqlite._logs import SEQ_MAX
 from minirun.sessions._sqlite._schema import FORMAT
 from minirun.types import Content, Part
 
@@ -109,6 +111,10 @@ def other_values(value: Any) -> list[Any]:
     return ["x", 7]
 
 
+ROWS_MAX = 15
+"""Of tables with so many rows, each row is lost once; of larger ones, one."""
+
+
 def tables(db: sqlite3.Connection) -> list[str]:
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'memory_index%' ORDER BY name"
     return [name for (name,) in db.execute(query) if name != "sqlite_sequence"]
@@ -126,7 +132,9 @@ def changes(db: sqlite3.Connection, table: str) -> Iterator[tuple[str, str, tupl
                 name = f"{column}: {str(value)[:30]} => {other!r:.30}"
                 yield name, f"UPDATE {table} SET {column} = ? WHERE {where}", (other, *row)
             if column == columns[0]:
-                yield "a row", f"DELETE FROM {table} WHERE {where}", tuple(row)
+                lost = rows if len(rows) <= ROWS_MAX else rows[:1]
+                for number, (_, *row) in enumerate(lost):
+                    yield f"row {number}", f"DELETE FROM {table} WHERE {where}", tuple(row)
 
 
 def verified(table: str) -> Reports:
@@ -151,7 +159,7 @@ def repaired(table: str, *, whole: bool = False) -> Reports:
     found: Reports = {}
     with opened() as db:
         for name, statement, parameters in changes(db, table):
-            if not whole and name != "a row" and not name.endswith(("'x'", "7")):
+            if not whole and not name.startswith("row ") and not name.endswith(("'x'", "7")):
                 continue
             db.execute("BEGIN")
             try:
@@ -213,6 +221,49 @@ def test_what_is_saved_of_a_file_is_sound(table: str) -> None:
     assert repaired(table, whole=True)
 
 
+def reports(*statements: str) -> tuple[list[str], list[str]]:
+    """What verify and repair tell of the file after this was done to it."""
+    with opened() as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        for statement in statements:
+            db.execute(statement)
+        make_format(new, "new", FORMAT)
+        return [*map(str, _Verifier(db, _ignore).run())], [*map(str, _Repair(db, new, None).run().damages)]
+
+
+def test_memories_of_another_format_are_told_as_such_and_not_looked_at() -> None:
+    """Whatever else is wrong with them: this version does not know what should be there."""
+    verified, lost = reports("UPDATE memory_store SET version = 99", "DELETE FROM memory_users")
+    assert verified == ["file: expected memories in format 1, found (99,)"]
+    assert lost == ["file: memories are not kept: expected them in format 1, found (99,)"]
+
+
+def test_a_table_by_the_name_of_ours_is_told_as_such() -> None:
+    """Somebody has made it, without the columns of ours: its memories are not kept, and the rest is."""
+    tables = ("memory_store", "memory_users", "memory_entries", "memory_deleted")
+    _, lost = reports(*(f"DROP TABLE {name}" for name in tables), "CREATE TABLE memory_store (other)")
+    assert "file: memories are not kept: expected them in format 1, found ('none',)" in lost
+    assert all(told.startswith("file: ") for told in lost)
+
+
+def test_what_does_not_belong_to_the_schema_is_told_of_the_file() -> None:
+    """A table of somebody else, and a trigger of theirs on one of ours."""
+    trigger = "CREATE TRIGGER others AFTER INSERT ON events BEGIN SELECT 1; END"
+    verified, lost = reports("CREATE TABLE other (a)", trigger)
+    assert len(verified) == len(lost) == 2
+    assert all(told.startswith("file: its schema has ") and "other" in told for told in (*verified, *lost))
+
+
+def test_a_small_file_is_not_searched_for_more_rows_than_it_has_room_for() -> None:
+    """Numbers are tried one by one as far as rows fit into its pages; from there on the steps double."""
+    with opened() as db:
+        [[pages], [size]] = [*db.execute("PRAGMA page_count"), *db.execute("PRAGMA page_size")]
+        tried = [*_candidates(db, 7)]
+    single = pages * size // 40
+    assert tried[: single - 1] == [*range(8, 7 + single)]
+    assert tried[single - 1 :] == [7 + single * 2**step for step in range(len(tried) - single + 1)]
+    assert tried[-1] < SEQ_MAX <= 7 + 2 * (tried[-1] - 7)
+
+
 # --- a database -------------------------------------------------------------------------------------------------------
 
 
@@ -252,7 +303,10 @@ def database_changes(url: str) -> dict[str, dict[str, str]]:
         own = found.setdefault(table, {})
         row = f"ctid = (SELECT ctid FROM minirun.{table} t ORDER BY {column} DESC NULLS LAST, t::text LIMIT 1)"
         if not own:
-            own["a row"] = f"DELETE FROM minirun.{table} WHERE {row}"
+            [(count,)] = execute(url, f"SELECT count(*) FROM minirun.{table}")
+            for number in range(int(count or 0) if int(count or 0) <= ROWS_MAX else 1):
+                place = row.replace("LIMIT 1", f"OFFSET {number} LIMIT 1")
+                own[f"row {number}"] = f"DELETE FROM minirun.{table} WHERE {place}"
         for other in OTHERS.get(kind or "", ()):
             own[f"{column}: {other.format(column)}"] = (
                 f"UPDATE minirun.{table} SET {column} = {other.format(column)} WHERE {row}"
@@ -293,9 +347,9 @@ async def _told(transaction: Transaction, name: str, statement: str) -> Any:
 
 
 @pytest.mark.skipif(bool(missing()), reason="no Postgres server")
-async def test_what_is_told_of_a_changed_value_in_a_database() -> None:
+def test_what_is_told_of_a_changed_value_in_a_database() -> None:
     """Of each table the same as of a file: where it is, and what was expected and found there."""
-    found = json.loads(json.dumps(await database_verified(await trio.to_thread.run_sync(database))))
+    found = json.loads(json.dumps(trio.run(database_verified, database())))
     wanted = expected("database")
     assert [*found] == [*wanted]
     for table, reports in wanted.items():

@@ -25,7 +25,7 @@ from minirun.sessions import DatabaseSessionService, SessionWriter
 from minirun.sessions._live import LiveSession
 from minirun.simulation import SeededChoices, World, simulate
 
-from ..fork_server import BARE, program, run
+from ..fork_server import program, run
 from ..helpers import Logic
 from ..mutating import Mutant, mutants, plant
 from ..postgres_model import Luck, ModelEnv, ModelServer, Network
@@ -304,9 +304,9 @@ def test_a_seed_gives_the_same_world_again() -> None:
 def test_a_planted_bug_of_the_commit_is_found(mutant: Mutant, tmp_path: Path) -> None:
     """Some seed of the worlds fails."""
     plant(mutant, tmp_path)
-    hunting = f"from tests import planted; planted.use({str(tmp_path)!r})\n"
-    hunting += f"from tests.sessions.test_postgres_model import hunt; print('FOUND', hunt({(*FINDERS, *range(SEEDS))}))"
-    done = run(program(hunting), modules=BARE)
+    hunting = "from tests import planted; from tests.sessions.test_postgres_model import hunt\n"
+    hunting += f"planted.swap({str(tmp_path)!r}); print('FOUND', hunt({(*FINDERS, *range(SEEDS))}))"
+    done = run(program(hunting))
     assert done.returncode == 0, done.stderr
     found = done.stdout.rpartition("FOUND ")[2].strip()
     print(found)

@@ -123,6 +123,23 @@ async def test_whatever_is_asked_first_of_a_new_store_finds_nothing(kind: str, t
             assert await outcome(ask, service) == expected, name
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_session_that_a_retry_has_advanced_knows_its_history(kind: str, tmp_path: Path) -> None:
+    """As one that was read: so it is stale where another history of the same length stands; of a part it knows none."""
+    async with services(tmp_path)[kind]() as service:
+        await service.create_session(**HERE)
+        late, later = await get(service), await get(service)
+        event = Event(id="mine", author="a", message="x")
+        await service.append_event(await get(service), event)
+        await service.append_event(late, event)
+        assert (late.revision, late._history()) == (1, (await get(service))._history())
+        await append(service, late, "y")
+        await service.append_event(later, event)
+        assert (later.revision, later._history()) == (1, None)
+        with pytest.raises(StaleSessionError):
+            await append(service, later, "z")
+
+
 async def test_the_contract_runs_as_a_whole_on_one_store(tmp_path: Path) -> None:
     """check_session_service runs every check, also on a store that all of them share, and twice."""
     async with KeptOpen(InMemorySessionService) as kept:

@@ -509,3 +509,22 @@ def test_a_read_only_state_reads_like_a_dict(kind: Callable[[Values], Mapping[st
     assert repr(state) == "{'a': 1, 'user:b': None, 'app:c': [1]}"
     with pytest.raises(KeyError, match="nothing"):
         state["nothing"]
+
+
+BAD_KEYS: dict[str, Callable[[State, Any], object]] = {
+    "set": lambda state, key: state.update({key: 1}),
+    "setdefault": lambda state, key: state.setdefault(key, 1),
+    "add": lambda state, key: state.add(key),
+    "extend": lambda state, key: state.extend(key, [1]),
+}
+
+
+@pytest.mark.parametrize("how", BAD_KEYS)
+@pytest.mark.parametrize("key", [5, None, "user:", "app:", "temp:", "\ud800"])
+def test_a_key_that_no_state_can_have_is_told_by_where_it_was_to_stand(how: str, key: Any) -> None:
+    """The path of the error is the state, whatever was to be done; nothing is pending then."""
+    state = State(values(a=1))
+    with pytest.raises(InvalidValueError) as caught:
+        BAD_KEYS[how](state, key)
+    assert caught.value.path == "state"
+    assert (not state.has_delta(), dict(state.pending()), key in state) == (True, {}, False)

@@ -42,6 +42,7 @@ from minirun.errors import (
 from minirun.sessions import InvocationStatus, SqliteSessionService
 from minirun.sessions._sqlite._file import BUSY_WAIT_S
 from minirun.sessions._sqlite._leases import LEASE_S
+from minirun.sessions._sqlite._lost_file import close_lost
 from minirun.testing import ScriptedLlm, call
 
 from ..ledger import Ledger, check_calls, forker
@@ -626,6 +627,24 @@ async def test_what_was_read_of_one_file_is_stale_in_another(how: str, tmp_path:
         other = await get(service)
         assert (texts(other), dict(other.state)) == (["in the other file"], {"user:k": "other"})
     check_file(fault.path)
+
+
+@pytest.mark.parametrize("there", ["nothing", "a file", "a log", "a file and a log"])
+def test_closing_a_lost_file_touches_nothing_that_has_its_names_now(there: str, tmp_path: Path) -> None:
+    """SQLite checks in the log and deletes it, by name, when the last connection is closed; not where that is ours."""
+    file, log, index = (tmp_path / f"a.db{suffix}" for suffix in ("", "-wal", "-shm"))
+    connection = sqlite3.connect(file, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("CREATE TABLE ours (a)")
+    found = file.stat()
+    identity = (found.st_dev, found.st_ino, index.stat().st_ino)
+    for each in (file, log, index):
+        each.unlink()
+    strangers = [each for each, name in ((file, "a file"), (log, "a log")) if name in there]
+    for each in strangers:
+        each.write_bytes(b"somebody else's")
+    close_lost(connection, str(file), str(log), str(index), identity)
+    assert {each: each.read_bytes() for each in tmp_path.iterdir()} == dict.fromkeys(strangers, b"somebody else's")
 
 
 # --- clocks ---------------------------------------------------------------------------------------------------------

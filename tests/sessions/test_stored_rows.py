@@ -10,6 +10,7 @@ commit message why, and how an earlier store is still read.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,6 +24,7 @@ import pytest
 import trio
 
 from minirun import InMemorySessionService
+from minirun._postgres._values import Statement
 from minirun.artifacts import (
     BaseArtifactService,
     DatabaseArtifactService,
@@ -38,12 +40,17 @@ from minirun.sessions import (
     Session,
     SessionKey,
     SqliteSessionService,
+    _earlier,
     repair,
     verify,
 )
+from minirun.sessions._key_value import _store
 from minirun.sessions._live import LiveSession, RunWindow
+from minirun.sessions._postgres import _queries as _postgres_queries
 from minirun.sessions._postgres._verify import verify_database
 from minirun.sessions._read_only import ReadOnlyState
+from minirun.sessions._sqlite import _queries as _sqlite_queries
+from minirun.sessions._work import work_in
 
 from ..one_history import History, Told
 from ..postgres import execute
@@ -245,8 +252,9 @@ def questions() -> dict[str, Callable[[BaseSessionService], Awaitable[Any]]]:
     return asked
 
 
+UNDONE = SessionKey("app", "u", "r")
 KEYS = [
-    *(SessionKey("app", "u", name) for name in ("s", "f-2", "f-3", "r", "t")),
+    *(SessionKey("app", "u", name) for name in ("s", "f-2", "f-3", "r", "t", "left")),
     SessionKey("other", "ü/%", "a b"),
     *(SessionKey("app", "v", name) for name in "dk"),
 ]
@@ -283,11 +291,14 @@ async def answers(service: BaseSessionService) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_history_leaves_the_same_rows_and_is_read_the_same(kind: str, tmp_path: Path) -> None:
+async def test_a_history_leaves_the_same_rows_and_is_read_the_same(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     In every kind of store: whoever changes what is stored does it on purpose; what is read does not depend on it.
 
-    Nor does it depend on whether the service that is asked has written it, or has just opened the store.
+    Nor does it depend on whether the service that is asked has written it, or has just opened the store, and reads that
+    in pages of two.
     """
     make, rows = KINDS[kind](tmp_path)
     expected = json.loads((FIXTURES / "read.json").read_text("utf-8"))
@@ -297,13 +308,40 @@ async def test_a_history_leaves_the_same_rows_and_is_read_the_same(kind: str, tm
         check_same(await answers(service), expected)
         kept = counted(service)
     check_same(json.loads(json.dumps(rows())), json.loads((FIXTURES / f"rows-{kind}.json").read_text("utf-8")))
+    monkeypatch.setattr(_store, "PAGE_ENTRIES", 2)
+    for module in (_earlier, _sqlite_queries, _postgres_queries):
+        monkeypatch.setattr(module, "PAGE_EVENTS", 2)
     async with make(env) as service:
         check_same(await answers(service), expected)
         loaded = counted(service)
         if isinstance(service, DatabaseSessionService):
             assert await verify_database(service) == []
+            work = work_in(service, "app")
+            await work.claim([*await work.look(2e9)], 1)
+            check_statements(env.statements)
     assert [*kept] == [*loaded] == [str(key) for key in KEYS]
+    del kept[str(UNDONE)], loaded[str(UNDONE)]  # of which small pages pass what was undone
     assert all(loaded[key] / 1.5 < kept[key] < 1.5 * loaded[key] for key in loaded), (kept, loaded)
+
+
+ONCE = {
+    "has_versions", "version", "lock_schema", "make_schema", "make_versions", "set_version", "migrate", "settings",
+    "alive", "sessions", "waiting", "all_runs", "unfinished_runs",
+    "verify_store", "verify_shared", "verify_bases", "verify_unused", "verify_stray_memories",
+}  # fmt: skip
+"""What a worker says on its way in, what is planned for what is asked, and what looks at whole tables."""
+
+
+def check_statements(statements: set[Statement]) -> None:
+    """
+    Each has a name, in letters and underscores, by which errors and the server's views tell of it; and each is kept
+    prepared on its connection, but for those that are said once or are planned better each time.
+    """
+    names = [each.name for each in statements if each.name != "migrate"]
+    assert len(names) > 60
+    assert [name for name in names if not re.fullmatch("[a-z_]+", name)] == []
+    assert {each.name for each in statements if each.once} <= ONCE
+    assert [each.name for each in statements if not each.once and each.name in ONCE] == []
 
 
 def counted(service: Any) -> dict[str, int]:

@@ -37,7 +37,7 @@ MUTANTS = mutants()
 ALWAYS = {
     "P1": ["publish_before_store"],
     "P2": ["live_leaving_loses_the_answer"],
-    "P3": ["seq_gap"],
+    "P3": ["stale_check_by_time"],
     "P4": ["fork_shares_the_log"],
     "P5": ["run_leaves_its_agent_behind"],
     "P6": ["ended_access_is_kept", "read_beside_an_emit_forgotten"],

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from minirun import (
     App,
@@ -160,7 +161,7 @@ async def test_attempts_are_counted_from_the_log(autojump_clock: trio.testing.Mo
     assert shown(run.nodes) == {"wf@1/bad@1": "failed", "wf@1/ok@1": "ended"}
 
 
-async def test_a_failure_is_told_of_its_node_and_what_was_beside_it_is_left() -> None:
+async def test_a_failure_is_told_of_its_node_and_what_was_beside_it_is_left(autojump_clock: MockClock) -> None:
     """The error event names the run that has failed; so do those that it was in; one beside it was cancelled."""
 
     async def late(node_input: Any) -> None:

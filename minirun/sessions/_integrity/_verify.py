@@ -183,7 +183,7 @@ def scan(db: sqlite3.Connection, segments: Iterable[Segment], revision: int | No
             (segment.log, segment.first_seq, min(segment.last_seq, until)),
         )
         for seq, commit_no, stored, data in rows:
-            problem, event = "", None
+            event = None
             if seq != expected:
                 problem = f"it is missing; the next one is {seq}"
             elif type(data) is not str or type(commit_no) is not int:

@@ -136,15 +136,11 @@ class KeyValueSessionService(BaseSessionService):
             return await self._loaded(key)
 
     def _at_hand(self, key: SessionKey) -> LiveSession | None:
-        live = self._cache.sessions.get(key)
-        if live is None or not all(shared.is_fresh for shared in _shared_by(live.values)):
-            return None
-        return live
+        return self._cache.sessions.get(key)  # what is kept is current: `_forget` keeps none
 
     async def _loaded(self, key: SessionKey) -> LiveSession | None:
         live = self._cache.sessions.get(key)
         if live is not None:
-            await self._refresh(live)
             return live
         head = await self._head(key)
         if head is None:
@@ -322,8 +318,8 @@ class KeyValueSessionService(BaseSessionService):
             if head.revision != live.revision:
                 msg = f"{live.key} has changed since it was opened; get_session again and append to what it returns"
                 raise StaleSessionError(msg)
+            await self._refresh(live)
             self._cache.keep(live)
-        await self._refresh(live)
 
     async def _put_beginning(
         self, changes: Changes, live: LiveSession, event: Event, writer: SessionWriter

@@ -133,8 +133,8 @@ class DatabaseWork(Work):
             await trio.lowlevel.checkpoint()
             owner, app = self._leases.owner, self._app_name
             interrupted, timers = await self._database.read(_INTERRUPTED(owner, app), _TIMERS(app))
-            self._places = {}
-            found = dict.fromkeys(await self._due(timers.rows, now), InvocationStatus.PAUSED)
+            places: dict[Job, tuple[int, str]] = {}
+            found = dict.fromkeys(await self._due(timers.rows, now, places), InvocationStatus.PAUSED)
             for app, user, name, session, stored, long_id, is_current, is_mine in interrupted.rows:
                 try:
                     invocation_id = read_key(stored, long_id)
@@ -144,11 +144,14 @@ class DatabaseWork(Work):
                     continue  # it runs in this process
                 job = (SessionKey(app, user, name), invocation_id)
                 found[job] = InvocationStatus.INTERRUPTED
-                self._places[job] = (session, stored)
+                places[job] = (session, stored)
+            self._places = places  # what is claimed is of a look that has ended
             return found
 
-    async def _due(self, rows: Sequence[Sequence[Any]], now: float) -> list[Job]:
-        """The invocations whose timers are due, what waits longest first."""
+    async def _due(
+        self, rows: Sequence[Sequence[Any]], now: float, places: dict[Job, tuple[int, str]]
+    ) -> list[Job]:
+        """The invocations whose timers are due, what waits longest first; *places* is told where they are claimed."""
         name = self._database.name
         calls: list[tuple[SessionKey, int, OpenCall]] = [
             (SessionKey(app, user, session_id), session, call_of(name, columns))
@@ -175,7 +178,7 @@ class DatabaseWork(Work):
             if due is not None and due <= now:
                 job = (key, call.invocation_id)
                 jobs.append(job)
-                self._places[job] = (place[0], stored_key(call.invocation_id)[0])
+                places[job] = (place[0], stored_key(call.invocation_id)[0])
         return jobs
 
     async def claim(self, jobs: Sequence[Job], limit: int) -> list[Job]:

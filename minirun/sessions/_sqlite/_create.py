@@ -68,14 +68,14 @@ def create_session(
         write_invocation(db, row.id, run, epoch=0, number=done[seq][-1])
 
     def apply() -> None:
-        for event, line, changes, called, number in done:
+        for event, _, changes, called, number in done:
             if event.seq:
                 live.advance(event, changes, called)
             else:
                 live.values.apply(changes)
                 live.revision, live.first_seq = 0, 1
             mark_scopes(live, changes, number)
-            live.size += memory_of(line) + STATE_KEY_BYTES * len(changes)
+        live.size += sum(memory_of(line) + STATE_KEY_BYTES * len(changes) for _, line, changes, _, _ in done)
         live.mark = chain
         cache.keep(live)
 
