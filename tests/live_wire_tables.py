@@ -131,6 +131,7 @@ def sessions() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         "turns of all": {"turn_coverage": "TURN_INCLUDES_ALL_INPUT"},
         "turns of speech": {"turn_coverage": "TURN_INCLUDES_ONLY_ACTIVITY"},
         "turns as they are": {"turn_coverage": "TURN_COVERAGE_UNSPECIFIED"},
+        "speech of another kind": {"hm": 1},
     }.items():  # fmt: skip
         yield name, {}, {"realtime_input_config": told}
     bodies: dict[str, dict[str, Any]] = {
