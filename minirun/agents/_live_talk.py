@@ -420,6 +420,7 @@ class Talk:
         """Stop the answer that is being given, or played, as the program wants it."""
         connection = self.connection
         if not self.speech.is_speaking:
+            self.speech.forget_unread()  # of an answer whose end is on its way to the caller
             self.inbox.post((Input.INTERRUPTED, _WHAT_IS_PLAYED))
         elif connection is not None:
             self.speech.interrupt()
