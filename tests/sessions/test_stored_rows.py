@@ -327,7 +327,7 @@ async def test_a_history_leaves_the_same_rows_and_is_read_the_same(
 ONCE = {
     "has_versions", "version", "lock_schema", "make_schema", "make_versions", "set_version", "migrate", "settings",
     "alive", "sessions", "waiting", "all_runs", "unfinished_runs",
-    "verify_store", "verify_shared", "verify_bases", "verify_unused", "verify_stray_memories",
+    "verify_store", "verify_shared", "verify_bases", "verify_unused", "verify_nobodys", "verify_stray_memories",
 }  # fmt: skip
 """What a worker says on its way in, what is planned for what is asked, and what looks at whole tables."""
 
