@@ -27,6 +27,7 @@ from minirun import (
     SequentialAgent,
     ToolContext,
 )
+from minirun.errors import MinirunError
 from minirun.models import LlmRequest
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import BaseTool, BaseToolset, RetryConfig
@@ -370,10 +371,12 @@ async def _maps(draft: Draft, ground: Ground, given: Any, ctx: InvocationContext
     else:
         try:
             found = await ctx.map(item, items, max_concurrency=2, on_failure="collect")
+        except MinirunError:  # StaleSessionError is a ValueError, too
+            raise
         except ValueError as error:
             expect(str(error) == f"item {draft.number - 1}", f"a map has failed with {error!r}")
         except ExceptionGroup as group:  # of which one is none of ours
-            raise next(each for each in group.exceptions if not isinstance(each, ValueError)) from None
+            raise next(each for each in group.exceptions if type(each) is not ValueError) from None
     if draft.variant != 2:
         expect([*found] == [f"item {each}" for each in items], f"a map over {items} has come to {found}")
     ctx.state[draft.name] = list(found)
