@@ -200,4 +200,5 @@ async def spenders(world: World) -> None:
     # Beside the one that uses it up others may be on their way; of tokens nobody knows what these will cost.
     most = requests + (branches - 1) * by_tokens
     [times] = asked.values()
-    expect(requests <= times <= most, f"{times} requests were made, of {requests} to {most} with {limit}")
+    least = requests - (branches - 1)  # one that was allowed may be cancelled by the failure of the other
+    expect(least <= times <= most, f"{times} requests were made, of {least} to {most} with {limit}")
