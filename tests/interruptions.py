@@ -410,14 +410,14 @@ QUIET_RUNS = 8
 
 def enumerate_steps(attempt: Callable[[int], int], *, every: int = 1) -> tuple[int, int]:
     """
-    Call `attempt(step)` for step 1, 2, 3 …, or each *every*-th, until runs end before their step; it returns the steps
-    that it took.
+    Call `attempt(step)` for step 1, 2, 3 …, or each *every*-th, until runs end before their step, which is beyond those
+    of an uninterrupted one; it returns the steps that it took.
 
     Returns up to which step runs were interrupted, and the steps of an uninterrupted run (the fewest of three).
     """
     uninterrupted = min(attempt(1_000_000) for _ in range(3))
     step = 1
-    while any(attempt(step) >= step for _ in range(QUIET_RUNS if every == 1 else 1)):
+    while any(attempt(step) >= step for _ in range(QUIET_RUNS if every == 1 else 1)) or step <= uninterrupted:
         step += every
     return step - 1, uninterrupted
 
