@@ -9,14 +9,13 @@ from __future__ import annotations
 import enum
 import importlib
 import inspect
-import json
 import re
-from pathlib import Path
 from typing import Any
 
-__all__ = ["defaults", "kept"]
+from .tables import write
 
-FILE = Path(__file__).parent / "fixtures" / "defaults.json"
+__all__ = ["defaults"]
+
 MODULES = (
     "minirun", "minirun.agents", "minirun.apps", "minirun.artifacts", "minirun.code_executors", "minirun.credentials",
     "minirun.events", "minirun.flows", "minirun.memory", "minirun.models", "minirun.models.anthropic",
@@ -62,11 +61,5 @@ def _told(value: Any) -> str:
     return repr(value)
 
 
-def kept() -> Any:
-    """The defaults as they are kept."""
-    return json.loads(FILE.read_text("utf-8"))
-
-
 if __name__ == "__main__":
-    lines = [f"  {json.dumps(name)}: {json.dumps(told)}" for name, told in defaults().items()]
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+    write("defaults", defaults())

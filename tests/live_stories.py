@@ -7,11 +7,9 @@ sent and when, what the client saw, and what is stored. Steps are seconds apart,
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import attrs
@@ -40,10 +38,10 @@ from minirun.testing import (
 from .helpers import PLACE
 from .live_plans import Deed, Plan
 from .live_talks import agent_of, book_of, talk
+from .tables import write
 
-__all__ = ["STORIES", "kept", "story"]
+__all__ = ["STORIES", "parts_told", "story"]
 
-FILE = Path(__file__).parent / "fixtures" / "live" / "stories.json"
 PLAIN = Plan(
     dialect="gemini",
     modality="AUDIO",
@@ -353,8 +351,8 @@ def _sent(each: LiveSent) -> str:
     if each.data is not None:
         words.append(f"{len(each.data.data)} bytes of {each.data.mime_type}")
     if each.content is not None:
-        words.append(_parts(each.content.parts))
-    words += [f"[{content.role}: {_parts(content.parts)}]" for content in each.contents]
+        words.append(parts_told(each.content.parts))
+    words += [f"[{content.role}: {parts_told(content.parts)}]" for content in each.contents]
     live = each.request.live if each.request is not None else None
     words += [f"handle {live.handle}"] if live is not None and live.handle else []
     words += ["to be answered"] if each.turn_complete else []
@@ -362,7 +360,7 @@ def _sent(each: LiveSent) -> str:
     return " ".join(words)
 
 
-def _parts(parts: Any) -> str:
+def parts_told(parts: Any) -> str:
     found = []
     for part in parts:
         if part.function_call is not None:
@@ -383,7 +381,7 @@ def _parts(parts: Any) -> str:
 
 
 def _event(event: Event) -> str:
-    words = [f"{event.author}:", _parts(event.content.parts) if event.content is not None else "-"]
+    words = [f"{event.author}:", parts_told(event.content.parts) if event.content is not None else "-"]
     for name in (
         "partial",
         "turn_complete",
@@ -421,11 +419,5 @@ def _joined(lines: list[str]) -> list[str]:
     return [line if count == 1 else f"{line} ({count} times)" for line, count in found]
 
 
-def kept() -> Any:
-    """The stories as they are kept."""
-    return json.loads(FILE.read_text("utf-8"))
-
-
 if __name__ == "__main__":
-    FILE.parent.mkdir(exist_ok=True)
-    FILE.write_text(json.dumps({name: story(plan) for name, plan in STORIES.items()}, indent=1) + "\n", "utf-8")
+    write("live/stories", {name: story(plan) for name, plan in STORIES.items()}, 4)

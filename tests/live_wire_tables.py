@@ -26,6 +26,7 @@ from minirun.types import Blob, Content, GenerateContentConfig, Part
 
 from .provider_servers.gemini_live import problem_with_message
 from .provider_servers.strict import problem_with
+from .tables import kept, write
 from .wire_tables import (
     ADD,
     IGNORED,
@@ -35,11 +36,9 @@ from .wire_tables import (
     call,
     changes,
     contents,
-    kept,
     plain,
     result,
     settings,
-    write,
 )
 
 __all__ = ["KINDS", "asked_for", "said", "spoken", "talked"]
@@ -323,7 +322,7 @@ def _step(talk: Conversation, step: Any) -> Any:
 
 
 if __name__ == "__main__":
-    write("live-sessions", by_case(asked_for()))
-    write("live-contents", by_case(said()))
-    write("live-happenings", by_case(spoken()))
-    write("live-talks", {"openai": again("openai", kept("live-talks")["openai"], talked)})
+    write("wire/tables/live-sessions", by_case(asked_for()), 2)
+    write("wire/tables/live-contents", by_case(said()), 2)
+    write("wire/tables/live-happenings", by_case(spoken()), 2)
+    write("wire/tables/live-talks", {"openai": again("openai", kept("wire/tables/live-talks")["openai"], talked)}, 2)

@@ -7,9 +7,7 @@ Tables of what is made of the words of an MCP server, as JSON in `tests/fixtures
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import mcp_types
@@ -22,11 +20,11 @@ from minirun.tools.mcp._results import resource_value, text_of, tool_value
 from minirun.tools.mcp._sampling import _text
 from minirun.tools.mcp._text import cleaned, line
 
+from .tables import write
 from .wire_tables import plain
 
-__all__ = ["TABLES", "kept"]
+__all__ = ["TABLES"]
 
-FOLDER = Path(__file__).parent / "fixtures" / "mcp"
 OBJECT: dict[str, Any] = {"type": "object"}
 
 
@@ -243,12 +241,6 @@ def _replied(params: dict[str, Any], answer: Any) -> Any:
 TABLES = {"tools": tools, "results": results, "questions": questions}
 
 
-def kept(name: str) -> Any:
-    """A table."""
-    return json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
-
-
 if __name__ == "__main__":
     for table, make in TABLES.items():
-        lines = [f"  {json.dumps(case)}: {json.dumps(made)}" for case, made in make().items()]
-        (FOLDER / f"{table}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+        write(f"mcp/{table}", make())

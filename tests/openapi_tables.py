@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from minirun._json import dumps, thaw
@@ -26,11 +25,11 @@ from minirun.tools._openapi._security import checked_auth, chosen
 from minirun.tools._openapi._tool import checked_headers
 from minirun.types import Blob
 
+from .tables import write
 from .wire_tables import plain
 
-__all__ = ["TABLES", "kept"]
+__all__ = ["TABLES"]
 
-FOLDER = Path(__file__).parent / "fixtures" / "openapi"
 BASE = "https://api.example/v1"
 
 
@@ -663,12 +662,6 @@ TABLES = {
 }
 
 
-def kept(name: str) -> Any:
-    """A table."""
-    return json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
-
-
 if __name__ == "__main__":
     for table, make in TABLES.items():
-        lines = [f"  {json.dumps(case)}: {json.dumps(made)}" for case, made in make().items()]
-        (FOLDER / f"{table}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+        write(f"openapi/{table}", make())

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, cast
 
 import attrs
@@ -51,11 +50,11 @@ from minirun.types import Blob, Content, Part, ThinkingConfig
 from minirun.workflow import DEFAULT_ROUTE, END, FAILED, START, JoinNode, RequestInput, Workflow, node
 
 from .helpers import PLACE
-from .live_stories import _parts as parts_told
+from .live_stories import parts_told
+from .tables import write
 
-__all__ = ["STORIES", "kept", "story"]
+__all__ = ["STORIES", "story"]
 
-FILE = Path(__file__).parent / "fixtures" / "runs" / "stories.json"
 BUSY = ModelOverloadedError("busy")
 SSE = RunConfig(streaming_mode=StreamingMode.SSE)
 
@@ -839,18 +838,5 @@ def _request(request: Any) -> str:
     return json.dumps([contents, tools, config], ensure_ascii=False, default=str)
 
 
-def kept() -> Any:
-    """The stories as they are kept."""
-    return json.loads(FILE.read_text("utf-8"))
-
-
 if __name__ == "__main__":
-    FILE.parent.mkdir(exist_ok=True)
-    made = {}
-    for name, plan in STORIES.items():
-        try:
-            made[name] = story(plan)
-        except Exception as error:
-            print(f"{name}: {type(error).__name__}: {error}")
-            raise
-    FILE.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+    write("runs/stories", {name: story(plan) for name, plan in STORIES.items()}, 4)

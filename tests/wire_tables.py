@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -48,13 +47,13 @@ from minirun.types import (
 )
 
 from .provider_servers import anthropic, gemini, openai_chat, openai_responses
+from .tables import kept, write
 
 __all__ = [
-    "PLAIN", "WIRES", "again", "answered", "by_case", "changes", "contents", "failed", "kept", "kept_requests",
-    "problem_with_answer", "sent", "settings", "write",
+    "PLAIN", "WIRES", "again", "answered", "by_case", "changes", "contents", "failed", "kept_requests",
+    "problem_with_answer", "sent", "settings",
 ]  # fmt: skip
 
-FOLDER = Path(__file__).parent / "fixtures" / "wire" / "tables"
 
 
 @attrs.frozen
@@ -366,23 +365,10 @@ def plain(value: Any) -> Any:
 
 
 @cache
-def kept(name: str) -> Any:
-    """A table."""
-    return json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
-
-
 def kept_requests(name: str) -> dict[str, Any]:
     """What the table of requests says of a wire."""
-    table = kept("requests").items()
+    table = kept("wire/tables/requests").items()
     return {case: made for case, told in table for names, made in told.items() if name in names.split()}
-
-
-def write(name: str, table: Mapping[str, Mapping[str, Any]]) -> None:
-    parts = []
-    for wire, cases in table.items():
-        lines = [f"  {json.dumps(case)}: {json.dumps(made)}" for case, made in cases.items()]
-        parts.append(f"{json.dumps(wire)}: {{\n" + ",\n".join(lines) + "\n}")
-    (FOLDER / f"{name}.json").write_text("{\n" + ",\n".join(parts) + "\n}\n", "utf-8")
 
 
 def again(name: str, cases: Mapping[str, Any], made: Callable[[str, Mapping[str, Any]], Any]) -> dict[str, Any]:
@@ -401,6 +387,6 @@ def by_case(made: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    write("requests", by_case({name: sent(name) for name in WIRES}))
-    write("answers", {name: again(name, cases, answered) for name, cases in kept("answers").items()})
-    write("failures", {name: again(name, cases, failed) for name, cases in kept("failures").items()})
+    write("wire/tables/requests", by_case({name: sent(name) for name in WIRES}), 2)
+    for table, made_of in (("wire/tables/answers", answered), ("wire/tables/failures", failed)):
+        write(table, {name: again(name, cases, made_of) for name, cases in kept(table).items()}, 2)

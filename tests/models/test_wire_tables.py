@@ -18,7 +18,8 @@ from minirun.models._wire_openai_chat import ChatWire
 from minirun.models._wire_openai_responses import ResponsesWire
 
 from ..live_wire_tables import asked_for, said, spoken, talked
-from ..wire_tables import PLAIN, WIRES, answered, by_case, failed, kept, kept_requests, problem_with_answer, sent
+from ..tables import kept
+from ..wire_tables import PLAIN, WIRES, answered, by_case, failed, kept_requests, problem_with_answer, sent
 
 ANSWERING = [name for name in WIRES if name != "compatible"]  # which reads as the other one does
 
@@ -43,7 +44,7 @@ def test_every_answer_is_read_as_the_table_says(name: str) -> None:
     """
     Each kind of event, each reason to end and each count is read into the same response, whatever stands beside it.
     """
-    table = kept("answers")[name]
+    table = kept("wire/tables/answers")[name]
     found = {case: answered(name, told["given"]) for case, told in table.items()}
     assert differences(found, {case: told["made"] for case, told in table.items()}) == {}
 
@@ -53,7 +54,7 @@ def test_the_answers_of_the_table_are_the_providers(name: str) -> None:
     """
     The provider's own types know every field of the answers, but for those of other servers and failures (with a star).
     """
-    table = kept("answers")[name]
+    table = kept("wire/tables/answers")[name]
     found = {case: problem_with_answer(name, told["given"]) for case, told in table.items() if case[0] != "*"}
     assert {case: problem for case, problem in found.items() if problem} == {}
 
@@ -63,7 +64,7 @@ def test_every_failure_is_told_as_the_table_says(name: str) -> None:
     """
     A status, a code or words that providers use for one thing become the error for it, with all that was said.
     """
-    table = kept("failures")[name]
+    table = kept("wire/tables/failures")[name]
     found = {case: failed(name, told["given"]) for case, told in table.items()}
     assert differences(found, {case: told["made"] for case, told in table.items()}) == {}
 
@@ -117,7 +118,7 @@ def test_thoughts_that_are_not_shown(name: str) -> None:
     """
     Where thoughts are not to be shown, no fragment has one, and the answer those only that have to be sent back.
     """
-    for case, told in kept("answers")[name].items():
+    for case, told in kept("wire/tables/answers")[name].items():
         if "error" in told["made"]:
             continue
         shown, hidden = told["made"], answered(name, told["given"], shows_thoughts=False)
@@ -139,14 +140,14 @@ def test_live_wires_say_what_the_table_says(table: str, made: Callable[[], dict[
     Each setting of a session, each kind of content and each thing that happens is sent to live models as the API has
     it, or refused by the words that the table has.
     """
-    assert differences(by_case(made()), kept(table)) == {}
+    assert differences(by_case(made()), kept(f"wire/tables/{table}")) == {}
 
 
-@pytest.mark.parametrize("case", kept("live-talks")["openai"])
+@pytest.mark.parametrize("case", kept("wire/tables/live-talks")["openai"])
 def test_a_conversation_goes_as_the_table_says(case: str) -> None:
     """
     Each event of OpenAI's server means the same responses, and makes this side send the same events, step by step.
     """
-    told = kept("live-talks")["openai"][case]
+    told = kept("wire/tables/live-talks")["openai"][case]
     for step, found, expected in zip(told["given"]["steps"], talked("", told["given"]), told["made"], strict=True):
         assert found == expected, step

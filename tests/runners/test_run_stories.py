@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from ..run_stories import STORIES, kept, story
+from ..run_stories import STORIES, story
+from ..tables import kept
 
 
 @pytest.fixture(scope="module")
 def told() -> Any:
     """The stories as they are kept."""
-    return kept()
+    return kept("runs/stories")
 
 
 @pytest.mark.parametrize("name", STORIES)

@@ -6,7 +6,6 @@ Run as a program, this writes them anew.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from minirun.errors import InvalidValueError
 from minirun.sessions._adk._events import StoredEvent, StoredSession, history_of
 from minirun.sessions._adk._import import import_adk
 
+from ..tables import as_kept, kept, write
+
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "adk"
-EXPECTED = FIXTURES / "imported.json"
 
 
 def row(number: int, timestamp: float = 5.0, **fields: Any) -> StoredEvent:
@@ -108,13 +108,13 @@ async def imported(file: str) -> dict[str, Any]:
 
 def test_what_rows_become() -> None:
     """Each field is taken over, noted or left out."""
-    assert json.loads(json.dumps(histories())) == json.loads(EXPECTED.read_text("utf-8"))["rows"]
+    assert as_kept(histories()) == kept("adk/imported")["rows"]
 
 
 @pytest.mark.parametrize("file", ["database.db", "sqlite.db"])
 async def test_what_a_file_becomes(file: str) -> None:
     """Line by line, whichever of ADK's services has written it."""
-    assert json.loads(json.dumps(await imported(file))) == json.loads(EXPECTED.read_text("utf-8"))[file]
+    assert as_kept(await imported(file)) == kept("adk/imported")[file]
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -137,4 +137,4 @@ def test_a_row_that_cannot_be_read_says_where(fields: dict[str, Any], path: str)
 if __name__ == "__main__":
     lines: dict[str, Any] = {"rows": histories()}
     lines |= {file: trio.run(imported, file) for file in ("database.db", "sqlite.db")}
-    EXPECTED.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    write("adk/imported", lines, 3)

@@ -8,7 +8,6 @@ So what nothing bears witness to stands there, too, with nothing told. Run as a 
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import tempfile
@@ -39,8 +38,7 @@ from minirun.types import Content, Part
 from ..one_history import History, Told
 from ..postgres import execute, missing, new_database
 from ..stores import sql
-
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+from ..tables import as_kept, kept, write
 
 Reports = dict[str, Any]
 """By what was changed: what is told of it."""
@@ -185,10 +183,6 @@ def counted(db: sqlite3.Connection) -> list[int]:
     return [db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables(db)]
 
 
-def expected(kind: str) -> dict[str, Reports]:
-    return json.loads((FIXTURES / f"cells-{kind}.json").read_text("utf-8"))  # type: ignore[no-any-return]  # of a dict
-
-
 TABLES = (
     "artifact_versions", "artifacts", "chunks", "content_uses", "contents", "events", "invocations", "memory_deleted",
     "memory_entries", "memory_store", "memory_users", "open_calls", "session_state", "sessions", "shared_base",
@@ -205,13 +199,13 @@ def test_all_tables_of_a_file_are_looked_at() -> None:
 @pytest.mark.parametrize("table", TABLES)
 def test_what_is_told_of_a_changed_value_in_a_file(table: str) -> None:
     """Where it is, and what was expected and found there."""
-    assert json.loads(json.dumps(verified(table))) == expected("verify")[table]
+    assert as_kept(verified(table)) == kept("cells-verify")[table]
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_what_is_saved_of_a_file_with_a_changed_value(table: str) -> None:
     """What was lost is told, and the rest is there."""
-    assert json.loads(json.dumps(repaired(table))) == expected("repair")[table]
+    assert as_kept(repaired(table)) == kept("cells-repair")[table]
 
 
 @pytest.mark.slow
@@ -349,8 +343,8 @@ async def _told(transaction: Transaction, name: str, statement: str) -> Any:
 @pytest.mark.skipif(bool(missing()), reason="no Postgres server")
 def test_what_is_told_of_a_changed_value_in_a_database() -> None:
     """Of each table the same as of a file: where it is, and what was expected and found there."""
-    found = json.loads(json.dumps(trio.run(database_verified, database())))
-    wanted = expected("database")
+    found = as_kept(trio.run(database_verified, database()))
+    wanted = kept("cells-database")
     assert [*found] == [*wanted]
     for table, reports in wanted.items():
         assert found[table] == reports, table
@@ -364,13 +358,7 @@ def write_anew() -> None:
         "database": trio.run(database_verified, database()),
     }
     for kind, found in kinds.items():
-        tables = (
-            f"{json.dumps(table)}: {{\n"
-            + ",\n".join(f" {json.dumps(name)}: {json.dumps(each)}" for name, each in reports.items())
-            + "\n}"
-            for table, reports in found.items()
-        )
-        (FIXTURES / f"cells-{kind}.json").write_text("{\n" + ",\n".join(tables) + "\n}\n", "utf-8")
+        write(f"cells-{kind}", found, 2)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,8 +34,7 @@ from minirun.flows._questions import (
 from minirun.types import Content, FunctionCall, Part
 
 from ..one_history import History, Told
-
-EXPECTED = Path(__file__).parents[1] / "fixtures" / "odd-events.json"
+from ..tables import as_kept, kept, write
 
 ODD: tuple[Any, ...] = ("odd", "", -1, 0, 7, 99, 1.5, True, None, [], ["odd"], {}, {"odd": 1})
 GONE = object()
@@ -182,7 +180,7 @@ async def _outcomes() -> dict[str, dict[str, Any]]:
                 ends = [await imported(document), await appended(one)]
                 own[label] = ["as before" if end == usual else end for end in ends]
             found[name][key] = grouped(own)
-    return json.loads(json.dumps(found))  # type: ignore[no-any-return]  # of a dict
+    return as_kept(found)  # type: ignore[no-any-return]  # of a dict
 
 
 def grouped(ends: dict[str, Any]) -> dict[str, Any]:
@@ -196,7 +194,7 @@ def grouped(ends: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("log", ["s", "r", "t", "questions"])
 def test_what_is_said_of_an_odd_field(log: str) -> None:
     """It is stored, or refused with what is wrong and where; nothing else is raised."""
-    expected = json.loads(EXPECTED.read_text("utf-8"))[log]
+    expected = kept("odd-events")[log]
     found = outcomes()[log]
     assert [*found] == [*expected]
     for place, ends in expected.items():
@@ -204,10 +202,4 @@ def test_what_is_said_of_an_odd_field(log: str) -> None:
 
 
 if __name__ == "__main__":
-    lines = (
-        f"{json.dumps(log)}: {{\n"
-        + ",\n".join(f" {json.dumps(place)}: {json.dumps(ends)}" for place, ends in places_of.items())
-        + "\n}"
-        for log, places_of in outcomes().items()
-    )
-    EXPECTED.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+    write("odd-events", outcomes(), 2)

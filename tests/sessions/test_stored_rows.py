@@ -9,7 +9,6 @@ commit message why, and how an earlier store is still read.
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import tempfile
@@ -55,9 +54,8 @@ from minirun.sessions._work import work_in
 from ..one_history import History, Told
 from ..postgres import execute
 from ..stores import Elsewhere, ElsewhereInPostgres, database_of
+from ..tables import as_kept, kept, write
 from .test_key_value_store import InMemory
-
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 Rows = dict[str, Any]
 Service = Callable[[Told], BaseSessionService]
@@ -284,7 +282,7 @@ async def called(service: BaseSessionService) -> list[Any]:
 async def answers(service: BaseSessionService) -> dict[str, Any]:
     """All answers, as JSON has them."""
     found = {name: await question(service) for name, question in questions().items()}
-    return json.loads(json.dumps(found))  # type: ignore[no-any-return]  # of a dict
+    return as_kept(found)  # type: ignore[no-any-return]  # of a dict
 
 
 # --- the tests --------------------------------------------------------------------------------------------------------
@@ -301,13 +299,13 @@ async def test_a_history_leaves_the_same_rows_and_is_read_the_same(
     in pages of two.
     """
     make, rows = KINDS[kind](tmp_path)
-    expected = json.loads((FIXTURES / "read.json").read_text("utf-8"))
+    expected = kept("read")
     env = Told()
     async with make(env) as service:
         await History(service, over(service, env), env).write()
         check_same(await answers(service), expected)
-        kept = counted(service)
-    check_same(json.loads(json.dumps(rows())), json.loads((FIXTURES / f"rows-{kind}.json").read_text("utf-8")))
+        written = counted(service)
+    check_same(as_kept(rows()), kept(f"rows-{kind}"))
     monkeypatch.setattr(_store, "PAGE_ENTRIES", 2)
     for module in (_earlier, _sqlite_queries, _postgres_queries):
         monkeypatch.setattr(module, "PAGE_EVENTS", 2)
@@ -319,9 +317,9 @@ async def test_a_history_leaves_the_same_rows_and_is_read_the_same(
             work = work_in(service, "app")
             await work.claim([*await work.look(2e9)], 1)
             check_statements(env.statements)
-    assert [*kept] == [*loaded] == [str(key) for key in KEYS]
-    del kept[str(UNDONE)], loaded[str(UNDONE)]  # of which small pages pass what was undone
-    assert all(loaded[key] / 1.5 < kept[key] < 1.5 * loaded[key] for key in loaded), (kept, loaded)
+    assert [*written] == [*loaded] == [str(key) for key in KEYS]
+    del written[str(UNDONE)], loaded[str(UNDONE)]  # of which small pages pass what was undone
+    assert all(loaded[key] / 1.5 < written[key] < 1.5 * loaded[key] for key in loaded), (written, loaded)
 
 
 ONCE = {
@@ -375,7 +373,7 @@ async def test_other_processes_see_each_step(kind: str, tmp_path: Path) -> None:
 async def test_a_sound_file_that_is_repaired_is_read_the_same(tmp_path: Path) -> None:
     """Nothing is lost, what waits included; only what forks share is listed by the events, and not by the forks."""
     make, _ = KINDS["sqlite"](tmp_path)
-    expected = json.loads((FIXTURES / "read.json").read_text("utf-8"))
+    expected = kept("read")
     env = Told()
     async with make(env) as service:
         await History(service, over(service, env), env).write()
@@ -397,7 +395,7 @@ async def test_a_history_in_memory_is_read_as_that_of_a_store() -> None:
     env = Told()
     async with InMemorySessionService(env=env) as service:
         await History(service, over(service, env), env).write()
-        check_same(await answers(service), json.loads((FIXTURES / "read.json").read_text("utf-8")))
+        check_same(await answers(service), kept("read"))
 
 
 def check_same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -416,13 +414,8 @@ async def write_anew() -> None:
             async with make(env) as service:
                 await History(service, over(service, env), env).write()
                 found = await answers(service)
-            (FIXTURES / f"rows-{kind}.json").write_text(dumps(rows()), "utf-8")
-    (FIXTURES / "read.json").write_text(dumps(found), "utf-8")
-
-
-def dumps(found: Rows) -> str:
-    """One line for each row, entry or answer."""
-    return json.dumps(found, indent=0, ensure_ascii=False) + "\n"
+            write(f"rows-{kind}", rows(), 2)
+    write("read", found, 2)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import pytest
 
 from minirun.tools.mcp._listing import tell_left_out
 
-from ..mcp_tables import TABLES, kept
+from ..mcp_tables import TABLES
+from ..tables import kept
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -19,7 +20,7 @@ def test_what_a_server_says_becomes_what_the_table_says(name: str) -> None:
     """
     Each tool, result and question becomes what the table says, up to its bound, or is refused so.
     """
-    found, expected = TABLES[name](), kept(name)
+    found, expected = TABLES[name](), kept(f"mcp/{name}")
     assert {case: made for case, made in found.items() if made != expected.get(case)} == {}
     assert [*found] == [*expected]
 

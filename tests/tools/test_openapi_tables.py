@@ -20,7 +20,8 @@ from minirun.tools._openapi._document import (
 )
 from minirun.tools._openapi._tool import _redirected
 
-from ..openapi_tables import TABLES, kept
+from ..openapi_tables import TABLES
+from ..tables import kept
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -28,7 +29,7 @@ def test_a_document_becomes_what_the_table_says(name: str) -> None:
     """
     Each keyword, parameter, body, value, answer and credential becomes what the table says, or is refused so.
     """
-    found, expected = TABLES[name](), kept(name)
+    found, expected = TABLES[name](), kept(f"openapi/{name}")
     assert {case: made for case, made in found.items() if made != expected.get(case)} == {}
     assert [*found] == [*expected]
 
