@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from .._codec import from_json
 from .._json import brief
 from .._values import changed
-from ..errors import InvocationEndedError, InvocationNotFoundError
+from ..errors import InvalidValueError, InvocationEndedError, InvocationNotFoundError
 from ..events import Event
 from ._invocation import Invocation, InvocationStatus
 from ._key import SessionKey
 from ._store import SessionWriter
 
-__all__ = ["has_message", "received", "take_over_messages"]
+__all__ = ["has_message", "message_from_json", "received", "take_over_messages"]
 
 
 def received(key: SessionKey, message: Event, runs: Sequence[Invocation]) -> Event:
@@ -52,6 +53,19 @@ def received(key: SessionKey, message: Event, runs: Sequence[Invocation]) -> Eve
         raise InvocationEndedError(f"{msg}; send it as a new message, with run_async(new_message=...)")
     at_work = [run for run in under_way if run.status is not InvocationStatus.PAUSED]
     return changed(message, invocation_id=(at_work or under_way)[-1].invocation_id)
+
+
+def message_from_json(text: str) -> Event:
+    """
+    Read a message that waits.
+
+    Raises:
+        InvalidValueError: It is none.
+    """
+    message = from_json(Event, text)
+    if message.invocation_id is None or message.actions.replay.sent is None:
+        raise InvalidValueError("Event", "expected a message that was sent into an invocation")
+    return message
 
 
 def has_message(events: Iterable[Event], invocation_id: str) -> bool:

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from minirun import Event, InMemorySessionService, LlmAgent, Runner, SqliteSessionService
-from minirun.errors import GuardrailTripwireError
+from minirun.errors import GuardrailTripwireError, StorageCorruptError
 from minirun.models import LlmRequest
 from minirun.runtime import CallbackContext
 from minirun.sessions import BaseSessionService, InvocationStatus, KeyValueSessionService
@@ -21,8 +21,9 @@ from minirun.types import Content
 from minirun.workflow import START, Workflow
 
 from ..helpers import PLACE
+from ..postgres import execute
 from ..sessions.test_key_value_store import InMemory
-from ..stores import HERE, KINDS, services
+from ..stores import HERE, KINDS, database_of, services, sql
 
 
 async def slow() -> None:
@@ -183,3 +184,23 @@ async def test_a_supervisor_that_is_cancelled_leaves_the_answer_to_the_next(
     assert await said(service) == ["user: go", "user: also this", "a: shown also this"]
     events: list[Event] = await service.read_events(**HERE)
     assert len({event.id for event in events}) == len(events)
+
+
+@pytest.mark.parametrize("kind", ["sqlite process", "postgres"])
+async def test_what_waits_and_is_for_no_invocation_is_corrupt(kind: str, tmp_path: Path) -> None:
+    """A message whose invocation somebody has erased is told as such by runs and by looks at work."""
+    async with services(tmp_path)[kind]() as service:
+        _, run = await paused_run(service, agent_with())
+        await run.send("later")
+    if kind == "postgres":
+        erased = "UPDATE minirun.events SET data = (data::jsonb - 'invocation_id')::text WHERE log < 0"
+        execute(database_of(tmp_path), erased)
+    else:
+        sql(tmp_path / "process.db", "UPDATE events SET data = json_remove(data, '$.invocation_id') WHERE log < 0")
+    async with services(tmp_path)[kind]() as service:
+        runner = Runner(agent=agent_with(), app_name="app", session_service=service)
+        with pytest.raises(StorageCorruptError, match=r"a message of session row 1: .* sent into an invocation"):
+            async with runner.run_async(**PLACE, new_message="more"):
+                raise AssertionError
+        with pytest.raises(StorageCorruptError, match=r"a message in app 'app': .* sent into an invocation"):
+            await service._called("app")

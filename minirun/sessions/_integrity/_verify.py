@@ -6,8 +6,6 @@ comparing: the chain, link by link; the order, without a gap; each session's sta
 of the log (promise P4); what refers to what; the hashes of artifacts; the index of memories. SQLite's own check comes
 first; it knows nothing of values.
 
-What nothing else in the file says cannot be checked: when a fork was made, and the leases.
-
 The file is only read, in one transaction: others may go on using it.
 
 What nothing else in the file bears witness to can change unseen: under which name a session stands (as long as it could
@@ -59,6 +57,7 @@ __all__ = [
     "could_end",
     "fold_shared",
     "is_number",
+    "lease_problem",
     "open_to_read",
     "scan",
     "scope_place",
@@ -278,7 +277,8 @@ class _Verifier:
 
     def _check_session(self, place: str, columns: Sequence[Any]) -> None:
         row = row_of(columns)
-        self._check_lease(place, row)
+        if problem := lease_problem(row.epoch, row.owner, row.expires):
+            self._report(place, problem)
         segments = sound_segments(self._db, row.id)
         log = LogFold()
         invocations = self._invocations(row.id)
@@ -335,11 +335,6 @@ class _Verifier:
         for call_id, call in expected.items():
             if call_id not in found and call.pending is Pending.WAITS and call.invocation_id in paused:
                 self._report(place, f"call {brief(call_id)} is what its paused invocation waits for, and is not noted")
-
-    def _check_lease(self, place: str, row: Row) -> None:
-        if (row.owner is None) != (row.expires is None) or row.epoch < 0:
-            found = f"{row.epoch}, {brief(row.owner, 40)}, {row.expires}"
-            self._report(place, f"expected a lease with an owner and an end, or none, found {found}")
 
     def _invocations(self, session: int) -> dict[Any, list[_Noted]]:
         """What is noted of the session's invocations, by the `seq` of their first events."""
@@ -454,6 +449,13 @@ def could_end(status: object, seq: int, end_seq: object, revision: int) -> bool:
     if status == InvocationStatus.RUNNING:
         return end_seq is None
     return type(end_seq) is int and seq <= end_seq <= revision
+
+
+def lease_problem(epoch: int, owner: object, expires: object) -> str:
+    """What is wrong with these parts of a session's lease; nothing, if it can be one, or none."""
+    if (owner is None) == (expires is None) and epoch >= 0:
+        return ""
+    return f"expected a lease with an owner and an end, or none, found {epoch}, {brief(owner, 40)}, {expires}"
 
 
 def scope_place(app_name: str, user: str) -> str:

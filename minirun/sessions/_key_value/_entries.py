@@ -29,6 +29,7 @@ from ...errors import StorageCorruptError
 from ...events import Event
 from .._invocation import Invocation, InvocationStatus
 from .._key import SessionKey
+from .._messages import message_from_json
 from .._state import APP_PREFIX, MISSING, USER_PREFIX, Scope, _Missing, scope_of
 
 __all__ = [
@@ -223,7 +224,7 @@ def row_of(name: str, text: str) -> Row:
 def message_of(name: str, text: str) -> Event:
     """The message of an entry."""
     with _reading(name):
-        return from_json(Event, text)
+        return message_from_json(text)
 
 
 def run_text(run: Run) -> str:

@@ -8,14 +8,15 @@ What takes a message is the append of it, in one statement.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from ..._codec import from_json, to_json
+from ..._codec import to_json
 from ..._postgres._values import Result, Statement
 from ...errors import InvalidValueError
 from ...events import Event
 from .._key import SessionKey
-from .._messages import has_message, received
+from .._messages import has_message, message_from_json, received
 from ._database import Database
 from ._leases import HURRIED_HOLD, End
 from ._rows import INVOCATION, corrupt, stored_invocation
@@ -94,12 +95,12 @@ async def waiting_messages(database: Database, session: int) -> list[Event]:
         StorageCorruptError: One cannot be read.
     """
     [found] = await database.read(_WAITING(session))
-    return _events(database, session, found)
+    return _events(database, session, found, message_from_json)
 
 
-def _events(database: Database, session: int, found: Result) -> list[Event]:
+def _events(database: Database, session: int, found: Result, read: Callable[[str], Event]) -> list[Event]:
     try:
-        return [from_json(Event, data) for (data,) in found.rows]
+        return [read(data) for (data,) in found.rows]
     except (InvalidValueError, TypeError) as error:
         raise corrupt(database.name, f"a message of session row {session}: {error}") from error
 
@@ -113,7 +114,7 @@ async def called(database: Database, app_name: str) -> list[tuple[SessionKey, Ev
     """
     [found] = await database.read(_CALLED(app_name))
     try:
-        return [(SessionKey(app_name, user, name), from_json(Event, data)) for user, name, data in found.rows]
+        return [(SessionKey(app_name, user, name), message_from_json(data)) for user, name, data in found.rows]
     except (InvalidValueError, TypeError) as error:
         raise corrupt(database.name, f"a message in app {app_name!r}: {error}") from error
 
@@ -137,10 +138,10 @@ async def record_called(
         _, held, waiting, later = await transaction.run(
             HURRIED_HOLD(session), _EPOCH(session), _WAITING(session), _LATER(session, end.revision)
         )
-        waits = has_message(_events(database, session, waiting), name)
+        waits = has_message(_events(database, session, waiting, message_from_json), name)
         if waits and not late and [tuple(row) for row in held.rows] == [(end.writer.epoch, owner)]:
             live.has_messages = True
             return False
-        is_left = waits or has_message(_events(database, session, later), name)
+        is_left = waits or has_message(_events(database, session, later, Event.from_json), name)
         await transaction.run(*end.calls(None if is_left else end.status, owner if gives_back else None))
     return True

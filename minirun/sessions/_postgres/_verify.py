@@ -24,7 +24,7 @@ from ..._postgres._values import Statement
 from ...errors import InvalidValueError, StorageCorruptError
 from ...events import Event
 from .._calls import Pending
-from .._integrity._verify import Damage, SharedScope, Step, base_values, could_end, scope_place
+from .._integrity._verify import Damage, SharedScope, Step, base_values, could_end, lease_problem, scope_place
 from .._invocation import InvocationStatus
 from .._key import SessionKey
 from .._past import LogFold
@@ -178,9 +178,8 @@ class _Verifier:
         if revision < 0:
             self._report(place, f"expected a revision from 0 up, found {revision}")
             return
-        if (owner is None) != (expires is None) or epoch < 0:
-            found = f"{epoch}, {brief(owner, 40)}, {expires}"
-            self._report(place, f"expected a lease with an owner and an end, or none, found {found}")
+        if problem := lease_problem(epoch, owner, expires):
+            self._report(place, problem)
         fold, begun, last = LogFold(), dict[int, tuple[str | None, int]](), None
         async with aclosing(self._steps(segments, revision)) as steps:
             async for step in steps:

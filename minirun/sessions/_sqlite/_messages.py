@@ -14,7 +14,7 @@ from ...errors import InvalidValueError
 from ...events import Event
 from .._invocation import Invocation
 from .._key import SessionKey
-from .._messages import has_message, received
+from .._messages import has_message, message_from_json, received
 from .._scoped import CHAIN_START, ScopedSession
 from .._store import SessionWriter
 from ._cache import SessionCache
@@ -75,7 +75,7 @@ def waiting_messages(name: str, session: int, db: sqlite3.Connection) -> list[Ev
     """
     rows = db.execute("SELECT data FROM events WHERE log = ? ORDER BY seq", (-session,)).fetchall()
     try:
-        return [from_json(Event, line) for (line,) in rows]
+        return [message_from_json(line) for (line,) in rows]
     except (InvalidValueError, TypeError) as error:
         raise corrupt(name, f"a message of session row {session}: {error}") from error
 
@@ -93,7 +93,7 @@ def called(name: str, app_name: str, db: sqlite3.Connection) -> list[tuple[Sessi
         (app_name,),
     ).fetchall()
     try:
-        return [(SessionKey(app_name, user, name), from_json(Event, line)) for user, name, line in rows]
+        return [(SessionKey(app_name, user, name), message_from_json(line)) for user, name, line in rows]
     except (InvalidValueError, TypeError) as error:
         raise corrupt(name, f"a message in app {app_name!r}: {error}") from error
 
