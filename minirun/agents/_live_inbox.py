@@ -19,10 +19,6 @@ Item: TypeAlias = LlmResponse | tuple[Input, Any]
 """What the server says, or what else happens, with what belongs to it."""
 
 
-# A drop may be noticed by reading and by sending: the second notice is not about the next connection.
-_OF_CONNECTION = (Input.LOST, Input.INTERRUPTED)
-
-
 # How much that is no sound may wait, or is sound in tiny pieces: several answers of texts, a word a piece.
 _ITEMS_MAX = 1000
 
@@ -97,7 +93,7 @@ class Inbox:
         """
         dropped = [item for item, *_ in self._items if isinstance(item, LlmResponse)]
         self._items = deque(
-            each for each in self._items if isinstance(each[0], tuple) and each[0][0] not in _OF_CONNECTION
+            each for each in self._items if isinstance(each[0], tuple) and not _is_of_connection(*each[0])
         )
         self._audio_ms = 0.0
         return dropped
@@ -125,6 +121,11 @@ class Inbox:
             for part in response.content.parts
             if part.inline_data is not None and _is_audio(part)
         )
+
+
+def _is_of_connection(what: Input, about: object) -> bool:
+    """A drop may be noticed by reading and by sending: the second is not about the next one. What is played goes on."""
+    return what is Input.LOST or (what is Input.INTERRUPTED and about is None)
 
 
 def _is_audio(part: Part) -> bool:
