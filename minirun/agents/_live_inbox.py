@@ -54,9 +54,13 @@ class Inbox:
     async def bring(self, response: LlmResponse) -> None:
         """Add what the server says; wait while too much sound is there. A checkpoint of cancellation."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        length = self._length_of(response)
-        while self._is_full(length):
-            await self._bringers.park()
+        length = self.length_of(response)
+        try:
+            while self._is_full(length):
+                await self._bringers.park()
+        except trio.Cancelled:
+            self.dropped_ms += length
+            raise
         if response.interrupted:
             self._drop_audio()
         self._audio_ms += length
@@ -95,6 +99,7 @@ class Inbox:
         self._items = deque(
             each for each in self._items if isinstance(each[0], tuple) and not _is_of_connection(*each[0])
         )
+        self.dropped_ms += self._audio_ms
         self._audio_ms = 0.0
         return dropped
 
@@ -113,7 +118,8 @@ class Inbox:
         left = [part for part in response.content.parts if not _is_audio(part)]
         return changed(response, content=changed(response.content, parts=tuple(left)) if left else None)
 
-    def _length_of(self, response: LlmResponse) -> float:
+    def length_of(self, response: LlmResponse) -> float:
+        """How much sound is in it, in milliseconds."""
         if response.content is None:
             return 0.0
         return sum(

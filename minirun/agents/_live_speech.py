@@ -253,6 +253,7 @@ class Speech:
         length = sum(_length_of(event, self._talk.inbox.rate) for event in unread)
         answer.shown_ms -= length
         self._talk.line.playing.take_back(length)
+        self._talk.inbox.dropped_ms += length
         answer.unread_chars += sum(len(event.text) for event in unread)
 
     async def cut_playing(self) -> None:

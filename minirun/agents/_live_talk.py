@@ -338,6 +338,8 @@ class Talk:
         for what in inputs_of(response):
             if self.speech.is_wanted(what, response):
                 await self.happens(what, response)
+            elif what is Input.PIECE:
+                self.inbox.dropped_ms += self.inbox.length_of(response)
 
     def _note(self, response: LlmResponse) -> None:
         """Note what *response* says of the connection and of the budgets."""
