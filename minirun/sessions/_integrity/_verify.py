@@ -34,10 +34,10 @@ from .._calls import OpenCall, Pending
 from .._invocation import InvocationStatus
 from .._key import SessionKey, session_key
 from .._past import LogFold
-from .._scoped import CHAIN_START, Segment
-from .._sqlite._errors import SQLITE_ERRORS, damage
+from .._scoped import CHAIN_START, SEQ_MAX, Segment
+from .._sqlite._errors import SQLITE_ERRORS
 from .._sqlite._format import APPLICATION_ID, foreign_parts
-from .._sqlite._logs import SEQ_MAX, link, newest_no
+from .._sqlite._logs import link, newest_no, read_segments
 from .._sqlite._rows import ROW, Row, read_open_calls, row_of
 from .._sqlite._schema import FORMAT
 from .._sqlite._state import NO_USER, shared_user
@@ -61,7 +61,6 @@ __all__ = [
     "open_to_read",
     "scan",
     "scope_place",
-    "sound_segments",
     "verify",
 ]
 
@@ -147,25 +146,6 @@ class Step:
 def is_number(value: object) -> bool:
     """Whether it could be a `seq`, a `commit_no` or an id."""
     return type(value) is int and 0 <= value < SEQ_MAX
-
-
-def sound_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
-    """
-    Where the events of the session are, as `read_segments`, checked: without a gap, each in an older log.
-
-    Raises:
-        sqlite3.DatabaseError: They are not.
-    """
-    expected = 0
-    found = []
-    query = "SELECT first_seq, last_seq, log FROM shared_pasts WHERE session = ? ORDER BY first_seq"
-    for first, last, log in db.execute(query, (session,)):
-        if first != expected or not all(map(is_number, (first, last, log))) or last < first or log >= session:
-            problem = f"{brief(first, 40)} to {brief(last, 40)} of log {brief(log, 40)}, from {expected} on"
-            raise damage(f"its shared past makes no sense: {problem}")
-        found.append(Segment(first, last, log))
-        expected = last + 1
-    return (*found, Segment(expected, SEQ_MAX, session))
 
 
 def scan(db: sqlite3.Connection, segments: Iterable[Segment], revision: int | None) -> Iterator[Step]:
@@ -279,7 +259,7 @@ class _Verifier:
         row = row_of(columns)
         if problem := lease_problem(row.epoch, row.owner, row.expires):
             self._report(place, problem)
-        segments = sound_segments(self._db, row.id)
+        segments = read_segments(self._db, row.id, row.revision)
         log = LogFold()
         invocations = self._invocations(row.id)
         noted_here = [noted for found in invocations.values() for noted in found]

@@ -30,7 +30,7 @@ from ._artifacts import fork_artifacts, reserved_rows, taken_error, taken_name
 from ._cache import CALLS, FIND, PASTS, STATE, THERE, SessionCache
 from ._create import already_exists, check_counter, is_duplicate
 from ._database import Database
-from ._rows import INVOCATION, call_of, call_row, corrupt, row_of, segments_of, stored_invocation, stored_status
+from ._rows import INVOCATION, call_of, call_row, corrupt, read_segments, row_of, stored_invocation, stored_status
 from ._statement import Rows, fork_call
 from ._text import stored_key
 
@@ -68,7 +68,7 @@ async def fork_session(
         source = row_of(name, found.rows[0])
         check_fork_seq(key, at_seq, source.revision)
         at = source.revision if at_seq is None else at_seq
-        segments = [each for each in segments_of(pasts.rows, source.id) if each.first_seq <= at]
+        segments = [each for each in read_segments(name, pasts.rows, source) if each.first_seq <= at]
         past = None
         if at < source.revision:  # what it was then is found by going through its log
             log = await read(key, -1, at + 2)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from itertools import pairwise
 from typing import Any, Final
 
 from ..._codec import from_json
@@ -28,11 +27,11 @@ from .._integrity._verify import Damage, SharedScope, Step, base_values, could_e
 from .._invocation import InvocationStatus
 from .._key import SessionKey
 from .._past import LogFold
-from .._scoped import CHAIN_START, Segment
+from .._scoped import CHAIN_START, Segment, segments_of
 from .._service import BaseSessionService
 from .._sqlite._logs import link
 from .._state import Scope, scope_of, writes_of
-from ._rows import CALL, call_of, segments_of
+from ._rows import CALL, call_of
 from ._service import DatabaseSessionService
 from ._state import shared_user
 from ._text import read_key
@@ -171,12 +170,13 @@ class _Verifier:
         pasts, state, calls, runs = await self._transaction.run(
             _PASTS(session), _STATE(session), _CALLS(session), _RUNS(session)
         )
-        segments = segments_of(pasts.rows, session)
-        if any(later.first_seq != earlier.last_seq + 1 for earlier, later in pairwise(segments)):
-            self._report(place, "its shared past makes no sense")
-            return
         if revision < 0:
             self._report(place, f"expected a revision from 0 up, found {revision}")
+            return
+        try:
+            segments = segments_of(pasts.rows, session, revision, ValueError)
+        except ValueError as error:
+            self._report(place, str(error))
             return
         if problem := lease_problem(epoch, owner, expires):
             self._report(place, problem)
