@@ -16,7 +16,7 @@ be one), when a fork was made, how far a lease reaches, how an invocation has en
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from os import PathLike
@@ -53,6 +53,7 @@ __all__ = [
     "Progress",
     "SharedScope",
     "Step",
+    "base_problem",
     "base_values",
     "could_end",
     "fold_shared",
@@ -370,25 +371,14 @@ class _Verifier:
         for scope in sorted(numbers.keys() | expected.keys(), key=repr):
             wanted = expected.get(scope, SharedScope({}, 0))
             self._compare(scope_place(*scope), stored.get(scope, {}), wanted.values)
-            self._check_numbers(scope_place(*scope), numbers.get(scope, {}), wanted)
+            for problem in wanted.number_problems(numbers.get(scope, {})):
+                self._report(scope_place(*scope), problem)
         self._check_bases()
-
-    def _check_numbers(self, place: str, stored: dict[str, Any], wanted: SharedScope) -> None:
-        """By these numbers other processes learn what has changed, removals included."""
-        for key, number in stored.items():
-            if wanted.numbers.get(key, number) != number or not is_number(number):
-                numbers = f"expected the number {wanted.numbers.get(key)}, found {brief(number, 40)}"
-                self._report(place, f"state key {brief(key)}: {numbers}")
-            elif key not in wanted.numbers and number > wanted.base_no:
-                self._report(place, f"state key {brief(key)}: no event has the number {number}")
-        for key in wanted.numbers.keys() - stored.keys() - wanted.values.keys():
-            self._report(place, f"state key {brief(key)}: its removal is not noted")
 
     def _check_bases(self) -> None:
         [newest] = self._db.execute("SELECT max(deleted_no) FROM store").fetchone()
         for app, user, number in self._db.execute("SELECT app_name, user_id, commit_no FROM shared_base"):
-            if not is_number(number) or not is_number(newest) or number > newest:
-                problem = f"its base has the number {brief(number, 40)}, beyond {brief(newest, 40)}"
+            if problem := base_problem(number, newest):
                 self._report(scope_place(app, user), problem)
 
     def _check_unused(self) -> None:
@@ -459,6 +449,27 @@ class SharedScope:
             self.values.pop(key, None)
         else:
             self.values[key] = value
+
+    def number_problems(self, stored: Mapping[str, Any]) -> Iterator[str]:
+        """
+        What is wrong with the numbers in the rows of the scope, which are *stored* by their keys.
+
+        By these other processes learn what has changed, removals included.
+        """
+        for key, number in stored.items():
+            if self.numbers.get(key, number) != number or not is_number(number):
+                yield f"state key {brief(key)}: expected the number {self.numbers.get(key)}, found {brief(number, 40)}"
+            elif key not in self.numbers and number > self.base_no:
+                yield f"state key {brief(key)}: no event has the number {number}"
+        for key in sorted(self.numbers.keys() - stored.keys() - self.values.keys()):
+            yield f"state key {brief(key)}: its removal is not noted"
+
+
+def base_problem(number: object, newest: object) -> str:
+    """What is wrong with the number of a shared scope's base, given the *newest* one; nothing, if it can be one."""
+    if is_number(number) and is_number(newest) and number <= newest:  # type: ignore[operator]  # numbers, both
+        return ""
+    return f"its base has the number {brief(number, 40)}, beyond {brief(newest, 40)}"
 
 
 def base_values(user: str, number: object, value: object) -> dict[str, JSON]:
