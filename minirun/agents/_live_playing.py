@@ -52,7 +52,7 @@ class Playing:
         self._told = told
         self._over: list[_Over] = []
         self._cut: list[tuple[_Over, float]] = []  # which is to be stored, with how much was played as far as is known
-        self._lock = trio.Lock()  # held by who asks the client, and stores what it says
+        self._lock = trio.Lock()  # held by the task that asks the client, and stores what it says
 
     def add(self, length_ms: float) -> None:
         """Note that the caller was given so much sound."""
