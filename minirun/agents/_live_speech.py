@@ -209,6 +209,7 @@ class Speech:
     def _begin(self, item_id: str | None) -> Answer:
         event_id = self._next_id("answer")
         answer = self._answer = Answer(item_id or event_id, event_id)
+        answer.side = self._talk.sending.side
         self._begun += 1
         return answer
 
@@ -306,9 +307,11 @@ class Speech:
         return self._talk.line.played.pop(answer.item_id, known_ms)
 
     async def _truncate(self, answer: Answer, played_ms: float) -> None:
-        """Tell a server that cannot know it how much of an answer was heard."""
+        """Tell a server that cannot know it how much of an answer was heard; another session has no such item."""
         connection = self._talk.connection
         if connection is None or self._knows_playback or answer.item_id == answer.event_id:
+            return
+        if answer.side is not self._talk.sending.side:
             return
         if answer.audio_ms >= 1 and played_ms < answer.audio_ms:
             async with self._talk.sending.lock:

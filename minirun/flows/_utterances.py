@@ -100,8 +100,8 @@ class Answer:
     """
 
     __slots__ = (
-        "audio_ms", "began_at", "event_id", "item_id", "live", "media", "shown_ms", "spoken", "thinks", "unread_chars",
-        "written",
+        "audio_ms", "began_at", "event_id", "item_id", "live", "media", "shown_ms", "side", "spoken", "thinks",
+        "unread_chars", "written",
     )  # fmt: skip
 
     def __init__(self, item_id: str, event_id: str) -> None:
@@ -125,6 +125,8 @@ class Answer:
         """How much of its text the caller was not shown, at its end."""
         self.shown_ms = 0.0
         """How much of that the caller was shown."""
+        self.side: object = None
+        """Which session of the model's side gives it: no other one knows its item."""
 
     @property
     def text(self) -> str:
