@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._json import COUNT_MAX, FrozenDict, brief, freeze, loads
+from .._json import COUNT_MAX, FrozenDict, brief, finite, freeze, loads
 from ..types import FunctionCall
 
 __all__ = ["call_of", "clean", "cleaned", "count", "items_of", "object_in", "object_of", "sums", "text_in"]
@@ -25,9 +25,11 @@ def clean(text: str) -> str:
 
 
 def cleaned(value: Any) -> Any:
-    """Return a JSON value with all of its texts clean."""
+    """Return a JSON value with all of its texts clean, and None for numbers that are none."""
     if isinstance(value, str):
         return clean(value)
+    if isinstance(value, float):
+        return finite(value)
     if isinstance(value, list):
         return [cleaned(item) for item in value]
     if isinstance(value, dict):

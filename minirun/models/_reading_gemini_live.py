@@ -276,7 +276,7 @@ class GeminiLiveReader:
 
     def _resumption(self, update: Mapping[str, Any]) -> LiveResumption:
         handle, index = clean(text_in(update.get("newHandle"))) or None, update.get("lastConsumedClientMessageIndex")
-        if isinstance(index, str) and index.isdecimal():
+        if isinstance(index, str) and index.isdecimal() and len(index) < 20:
             index = int(index)  # so JSON has numbers of 64 bits
         return LiveResumption(
             handle=handle,

@@ -75,5 +75,6 @@ async def test_an_answer_of_a_session_that_is_gone_is_cut_off_without_a_word_to_
         await client.live.interrupt()
         cut = await client.until(lambda event: event.interrupted and not event.partial)
     assert client.failure is None
-    assert cut.live is not None and "cut_seq" in cut.live
+    assert cut.live is not None
+    assert "cut_seq" in cut.live
     assert not sent_of(model, "truncate")
