@@ -493,7 +493,8 @@ def _outcome(status: str, details: Mapping[str, Any]) -> dict[str, Any]:
     if status == "failed":
         error = object_in(details.get("error"))
         code = text_in(error.get("code")) or text_in(error.get("type")) or "server_error"
-        return {"error_code": clean(code), "error_message": clean(text_in(error.get("message"))) or "the answer has failed"}
+        message = clean(text_in(error.get("message"))) or "the answer has failed"
+        return {"error_code": clean(code), "error_message": message}
     return {}
 
 

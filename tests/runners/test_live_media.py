@@ -125,7 +125,7 @@ async def test_an_answer_is_recorded_at_the_rate_that_its_sound_tells(autojump_c
         async with conversing(runner, run_config=RunConfig(save_live_blob=True)) as client:
             answer = await client.ask("hi")
         (name,) = answer.actions.artifact_delta
-        where = {"app_name": runner.app_name, "user_id": "u", "session_id": "s"}
+        where: dict[str, Any] = {"app_name": runner.app_name, "user_id": "u", "session_id": "s"}
         assert runner.artifact_service is not None
         saved = await runner.artifact_service.load_artifact(filename=name, **where)
     assert saved is not None
