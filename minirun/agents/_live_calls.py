@@ -24,6 +24,7 @@ from ..models import LlmResponse
 from ..runtime import InvocationContext
 from ..tools import BaseTool, FunctionTool
 from ..tools._call import ToolCall
+from ..tools._outcome import Failure
 from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part
 from ._answered import make
 from ._base import TRANSFER_TO_AGENT
@@ -54,6 +55,8 @@ class Calls:
         self.provider_ids: dict[str, str | None] = {}
         """By the id of a call: what the model calls it."""
         self._withdrawn: set[str] = set()
+        self.withdrawn_unmade: set[str] = set()
+        """What the model calls those that it has taken back: they may wait to be made, until that is taken, too."""
         self._in_hand: set[str] = set()  # of batches that are being made: a call in one may wait by now
         self.is_completed = False
         """Whether the model has said that this agent's task is done."""
@@ -118,7 +121,9 @@ class Calls:
         made = await talk.emit(with_notes(event, talk.tools, parallel=talk.agent.parallel_tool_calls))
         talk.speech.note_place(made)
         calls = made.get_function_calls()
-        self.provider_ids.update(zip([call.id or "" for call in calls], given, strict=True))
+        provider_ids = dict(zip([call.id or "" for call in calls], given, strict=True))
+        self.provider_ids |= provider_ids
+        self._withdrawn.update(call_id for call_id, given in provider_ids.items() if given in self.withdrawn_unmade)
         invocation.budgets.spend("max_tool_calls", len(calls))
         calling = Calling(self, made, talk.sending.side, trio.Lock())
         beside = [] if made.actions.replay.alone else [call for call in calls if self._streams(call)]
@@ -136,7 +141,7 @@ class Calls:
 
     async def _run_awaited(self, calling: Calling, calls: Sequence[FunctionCall]) -> None:
         for call in calls:
-            if call.name == STOP_STREAMING:
+            if call.name == STOP_STREAMING and call.id not in self._withdrawn:
                 self.talk.line.stop_streams(call.args.get("function_name"))
         await self._run(calling, calls, counts=True)
 
@@ -170,9 +175,14 @@ class Calls:
         return _LiveCall(self, *args)
 
     def cancel(self, provider_ids: Collection[str]) -> None:
-        """End the calls that the model has taken back: their results are sent to nobody."""
+        """
+        End the calls that the model has taken back: their results are sent to nobody.
+
+        This is known as soon as it is read. A call may still wait behind sound then, and is not made later.
+        """
         if not provider_ids:
             return
+        self.withdrawn_unmade.update(provider_ids)
         self.talk.sending.take_back(provider_ids)
         ids = {call_id for call_id, given in self.provider_ids.items() if given in provider_ids} - self._withdrawn
         self._withdrawn |= ids
@@ -282,3 +292,11 @@ class _LiveCall(ToolCall):
             finally:
                 del self._calls.making[self.id]
                 making.is_over.set()
+
+    async def _make(self) -> None:
+        open_call = self.context._invocation.live.open_calls.get(self.id)
+        is_asking = open_call is not None and open_call.pending == "waits"
+        if self._calls.is_withdrawn(self.id) and not is_asking:  # a function would run until it waits for something
+            self.outcome = Failure("cancelled", "the model has taken the call back")
+        else:
+            await super()._make()

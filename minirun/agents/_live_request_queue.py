@@ -165,6 +165,8 @@ def _rate(mime_type: str) -> int | None:
         )
         raise InvalidMessageError(msg)
     given = dict(each.partition("=")[::2] for each in parameters)
+    if len(given) < len(parameters):
+        raise InvalidMessageError(f"expected each parameter once, found {brief(mime_type)}; name one rate")
     rate = given.get("rate", str(DEFAULT_RATE)).strip()
     if not (rate.isascii() and rate.isdigit() and len(rate) <= 9 and 1 <= int(rate) <= RATE_MAX):
         raise InvalidMessageError(f"expected a rate from 1 to {RATE_MAX} samples a second, found {brief(mime_type)}")

@@ -39,7 +39,8 @@ class _Sent(NamedTuple):
     """A content on its way."""
 
     id: str
-    content: Content
+    content: Content | None
+    """None: it is not to be sent any more. Its place stays, as the server may say that it has all up to there."""
     turn_complete: bool
 
 
@@ -76,7 +77,7 @@ class Sending:
             self.side = LiveSide(self._talk.context._invocation.live.revision)
 
     def is_taken_up(self, content_id: str) -> None:
-        """Note that the server has this content, and all before it."""
+        """Note that the server has this content, and all before it: over each connection they go in one order."""
         self._is_told = True
         ids = [each.id for each in self._pending]
         if content_id in ids:
@@ -84,17 +85,16 @@ class Sending:
 
     def take_back(self, call_ids: Collection[str]) -> None:
         """Send no responses to these calls of the model's, which it has withdrawn."""
-        for at, each in reversed([*enumerate(self._pending)]):
-            left = [part for part in each.content.parts if not _is_answer_to(part, call_ids)]
-            if not left:
-                del self._pending[at]
-            elif len(left) < len(each.content.parts):
-                self._pending[at] = each._replace(content=changed(each.content, parts=left))
+        for at, each in enumerate(self._pending):
+            parts = () if each.content is None else each.content.parts
+            left = [part for part in parts if not _is_answer_to(part, call_ids)]
+            if len(left) < len(parts):
+                self._pending[at] = each._replace(content=changed(each.content, parts=left) if left else None)
 
     def is_answered(self) -> None:
         """Note that an answer begins: where the server does not tell, it has what was sent before."""
         if not self._is_told:
-            self._pending = [each for each in self._pending if each.id not in self._gone]
+            self._pending = [each for each in self._pending if each.content is not None and each.id not in self._gone]
 
     def hold(self) -> None:
         """Send nothing of the caller's until `go_on`: somebody else may take over."""
@@ -142,7 +142,8 @@ class Sending:
         talk = self._talk
         for each in tuple(self._pending):
             await self._deliver(connection, each)
-        if self._is_resumed and not self._pending and talk.state is State.THINKING:
+        has_all = all(each.content is None for each in self._pending)
+        if self._is_resumed and has_all and talk.state is State.THINKING:
             go_on = Content(role="user", parts=[Part(text=talk.context._invocation.program.prompts.go_on)])
             async with self.lock:
                 await connection.send_content(go_on)
@@ -227,15 +228,26 @@ class Sending:
         return await invocation.emitter.emit(context, event, closing=True)
 
     async def _deliver(self, connection: BaseLlmConnection, sent: _Sent, *, asks: bool = True) -> None:
-        """Send it, unless the server has it, or another task has sent it over this connection."""
+        """
+        Send it, unless the server has it, or another task has sent it over this connection.
+
+        What stands before it, and has not gone over this connection, goes first: the server says how far it has come.
+        """
         async with self.lock:
-            found = next((each for each in self._pending if each.id == sent.id), None)  # less of it may be left
-            if connection is not self._talk.connection or sent.id in self._gone or found is None:
-                return
-            if sent.turn_complete and asks:  # before it is sent: the answer is there sooner than this goes on
-                self._talk.inbox.post((Input.ASKED, None))
-            await connection.send_content(found.content, turn_complete=sent.turn_complete, id=sent.id)
-            self._gone.add(sent.id)
+            ids = [each.id for each in self._pending]
+            for content_id in ids[: ids.index(sent.id) + 1] if sent.id in ids else ():
+                if connection is self._talk.connection and content_id not in self._gone:
+                    await self._send_pending(connection, content_id, asks=asks or content_id != sent.id)
+
+    async def _send_pending(self, connection: BaseLlmConnection, content_id: str, *, asks: bool) -> None:
+        """Send what is left of it, if anything is."""
+        found = next((each for each in self._pending if each.id == content_id), None)
+        if found is None or found.content is None:
+            return
+        if found.turn_complete and asks:  # before it is sent: the answer is there sooner than this goes on
+            self._talk.inbox.post((Input.ASKED, None))
+        await connection.send_content(found.content, turn_complete=found.turn_complete, id=content_id)
+        self._gone.add(content_id)
 
     async def deliver_results(self, content: Content, content_id: str) -> None:
         """Send responses to calls; over a connection that is lost meanwhile they go again."""

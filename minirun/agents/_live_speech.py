@@ -183,10 +183,10 @@ class Speech:
         rate = self._talk.inbox.rate
         length = answer.add(content, spoken, rate)
         if length and self._talk.line.settings.save_live_blob:
-            if self._recording is None:
-                self._recording = self._record(answer.event_id, rate)
             for part in () if content is None else content.parts:
                 if is_sound(part) and part.inline_data is not None:
+                    if self._recording is None:
+                        self._recording = self._record(answer.event_id, rate_of(part.inline_data, rate))
                     await self._recording.add(part.inline_data.data)
         context = self._talk.context
         event: Event = MAKE[Event](  # complete already; its fields were checked when the response was made

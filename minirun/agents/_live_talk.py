@@ -165,6 +165,7 @@ class Talk:
         for response in self.inbox.drop_responses():
             if response.input_transcription is not None:  # of what it has said this stays: the user has said it
                 await self.speech.hear(response)
+        self.calls.withdrawn_unmade.clear()
         await self.happens(Input.LOST, None)
         self.line.queue.drop_audio_older(self.line.settings.resume_audio_s_max)
         if self.line.is_closing and self._is_at_rest:
@@ -334,12 +335,12 @@ class Talk:
             if self._errors >= _ERRORS_IN_A_ROW:
                 msg = f"the server has failed {self._errors} times in a row; the last was {response.error_code}"
                 raise ModelError(f"{msg}: {response.error_message}")
-        self.calls.cancel(response.cancelled_calls)
         for what in inputs_of(response):
             if self.speech.is_wanted(what, response):
                 await self.happens(what, response)
             elif what is Input.PIECE:
                 self.inbox.dropped_ms += self.inbox.length_of(response)
+        self.calls.withdrawn_unmade.difference_update(response.cancelled_calls)  # all before it are made by now
 
     def _note(self, response: LlmResponse) -> None:
         """Note what *response* says of the connection and of the budgets."""

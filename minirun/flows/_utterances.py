@@ -10,7 +10,7 @@ from ..types import Blob, Content, Part, Transcription
 
 __all__ = ["Answer", "Heard", "Order", "audio_ms", "is_sound", "rate_of", "said"]
 
-_RATE = re.compile(r"rate=(\d+)")
+_RATE = re.compile(r"rate=0*([1-9]\d{0,5})(?!\d)", re.ASCII)  # no other is a rate of anything
 _BYTES_A_SAMPLE = 2  # PCM16
 
 
@@ -27,7 +27,7 @@ def is_sound(part: Part) -> bool:
 def rate_of(blob: Blob, rate: int) -> int:
     """Its samples a second: as its type tells, else *rate*."""
     told = _RATE.search(blob.mime_type)
-    return int(told[1]) or rate if told else rate
+    return int(told[1]) if told else rate
 
 
 class Heard:

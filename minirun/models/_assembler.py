@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from .._json import FrozenDict, brief, freeze
+from .._json import FrozenDict, brief, finite, freeze
 from .._values import MAKE, changed
 from ..errors import ModelError
 from ..flows._turn import SET_MODEL_RESPONSE
@@ -198,7 +198,7 @@ class Assembler(ABC):
             response_id=clean(self.response_id) if self.response_id else None,
             request_id=request_id,
             citation_metadata={"citations": self.citations} if self.citations else None,
-            grounding_metadata=cleaned(self.grounding),
+            grounding_metadata=cleaned(self.grounding, finite),
         )
 
     def has(self, key: object) -> bool:

@@ -4,7 +4,7 @@ What a provider sent, read forgivingly: what is not as it should be is as if it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._json import COUNT_MAX, FrozenDict, brief, freeze, loads
@@ -24,14 +24,16 @@ def clean(text: str) -> str:
     return text
 
 
-def cleaned(value: Any) -> Any:
-    """Return a JSON value with all of its texts clean."""
+def cleaned(value: Any, number: Callable[[float], float | None] = float) -> Any:
+    """Return a JSON value with all of its texts clean; *number* is called with each number that is no integer."""
     if isinstance(value, str):
         return clean(value)
+    if isinstance(value, float):
+        return number(value)
     if isinstance(value, list):
-        return [cleaned(item) for item in value]
+        return [cleaned(item, number) for item in value]
     if isinstance(value, dict):
-        return {clean(key): cleaned(item) for key, item in value.items()}
+        return {clean(key): cleaned(item, number) for key, item in value.items()}
     return value
 
 

@@ -236,7 +236,7 @@ class GeminiLiveReader:
         if "turnComplete" in ends:
             self._turn_is_over()
         sources = object_in(said.get("groundingMetadata"))
-        return {**fields, "grounding_metadata": cleaned(sources)} if sources else fields
+        return {**fields, "grounding_metadata": cleaned(sources, finite)} if sources else fields
 
     def _turn_is_over(self) -> None:
         if self._state.drops:
@@ -276,7 +276,7 @@ class GeminiLiveReader:
 
     def _resumption(self, update: Mapping[str, Any]) -> LiveResumption:
         handle, index = clean(text_in(update.get("newHandle"))) or None, update.get("lastConsumedClientMessageIndex")
-        if isinstance(index, str) and index.isdecimal():
+        if isinstance(index, str) and index.isdecimal() and len(index) < 20:
             index = int(index)  # so JSON has numbers of 64 bits
         return LiveResumption(
             handle=handle,

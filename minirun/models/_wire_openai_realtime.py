@@ -272,7 +272,7 @@ class Conversation:
         if kind == "answer" and code == _ACTIVE:
             return [], self._ask_again()
         is_over = kind in ("answer", "utterance") and self._active is None
-        return [LlmResponse(error_code=code, error_message=message, turn_complete=is_over or None)], []
+        return [LlmResponse(error_code=clean(code), error_message=message, turn_complete=is_over or None)], []
 
     def _ask_again(self) -> list[ClientEvent]:
         """The server has begun an answer by itself when it was asked: it is asked again after that, or once at once."""
@@ -289,12 +289,12 @@ class Conversation:
         is_cut = self._session.interrupts and self._active is not None and self._cut is None
         if is_cut:
             self._cut = self._active
-        started = LlmResponse(speech_started=True, item_id=text_in(event.get("item_id")) or None)
+        started = LlmResponse(speech_started=True, item_id=clean(text_in(event.get("item_id"))) or None)
         return [started, LlmResponse(interrupted=True, item_id=self._item_id)] if is_cut else [started], []
 
     def _take_speech_stop(self, event: Mapping[str, Any]) -> Taken:
         self._speaks = False
-        stopped = LlmResponse(speech_stopped=True, item_id=text_in(event.get("item_id")) or None)
+        stopped = LlmResponse(speech_stopped=True, item_id=clean(text_in(event.get("item_id"))) or None)
         return [stopped], [] if self._session.answers_speech else self._next()
 
     def _take_utterance(self, event: Mapping[str, Any]) -> Taken:
@@ -303,21 +303,21 @@ class Conversation:
             return [], []
         self._kinds = {id: kind for id, kind in self._kinds.items() if kind != "utterance"}
         # The server detects no voice; this is where the utterance stands, whose words come later.
-        return [LlmResponse(speech_stopped=True, item_id=text_in(event.get("item_id")) or None)], []
+        return [LlmResponse(speech_stopped=True, item_id=clean(text_in(event.get("item_id"))) or None)], []
 
     def _take_heard(self, event: Mapping[str, Any]) -> Taken:
-        item_id, text = _text_of(event, "item_id"), _text_of(event, "delta", "")
+        item_id, text = clean(_text_of(event, "item_id")), _text_of(event, "delta", "")
         self._grow(item_id, "heard", text)
         return [_heard(item_id, text, None)] if text else [], []
 
     def _take_heard_whole(self, event: Mapping[str, Any]) -> Taken:
-        item_id = _text_of(event, "item_id")
+        item_id = clean(_text_of(event, "item_id"))
         return [_heard(item_id, self._rest(item_id, "heard", _text_of(event, "transcript")), True)], []
 
     def _take_not_heard(self, event: Mapping[str, Any]) -> Taken:
-        item_id, error = _text_of(event, "item_id"), object_in(event.get("error"))
+        item_id, error = clean(_text_of(event, "item_id")), object_in(event.get("error"))
         self._texts.pop((item_id, "heard"), None)
-        told = {"code": text_in(error.get("code")), "message": clean(text_in(error.get("message")))}
+        told = {"code": clean(text_in(error.get("code"))), "message": clean(text_in(error.get("message")))}
         closed = Transcription(finished=True)
         metadata = {"transcription_error": told}
         return [LlmResponse(input_transcription=closed, item_id=item_id, custom_metadata=metadata)], []
@@ -346,15 +346,15 @@ class Conversation:
         return self._cut is not None and event.get("response_id", self._cut) == self._cut
 
     def _take_text(self, event: Mapping[str, Any]) -> Taken:
-        item_id, text = _text_of(event, "item_id"), _text_of(event, "delta")
+        item_id, text = clean(_text_of(event, "item_id")), _text_of(event, "delta")
         if not text or self._is_cut(event):
             return [], []
-        self._grow(item_id, event.get("content_index"), text)
+        self._grow(item_id, _index_in(event), text)
         return [self._piece(item_id, Part(text=clean(text)))], []
 
     def _take_text_whole(self, event: Mapping[str, Any]) -> Taken:
-        item_id = _text_of(event, "item_id")
-        rest = self._rest(item_id, event.get("content_index"), _text_of(event, "text"))
+        item_id = clean(_text_of(event, "item_id"))
+        rest = self._rest(item_id, _index_in(event), _text_of(event, "text"))
         if not rest or self._is_cut(event):
             return [], []
         return [self._piece(item_id, Part(text=clean(rest)))], []
@@ -362,7 +362,7 @@ class Conversation:
     def _take_sound(self, event: Mapping[str, Any]) -> Taken:
         if self._is_cut(event):
             return [], []
-        item_id = _text_of(event, "item_id")
+        item_id = clean(_text_of(event, "item_id"))
         try:
             data = binascii.a2b_base64(_text_of(event, "delta"), strict_mode=True)
         except ValueError:
@@ -384,7 +384,7 @@ class Conversation:
         return piece
 
     def _take_said(self, event: Mapping[str, Any]) -> Taken:
-        item_id, text = _text_of(event, "item_id"), _text_of(event, "delta")
+        item_id, text = clean(_text_of(event, "item_id")), _text_of(event, "delta")
         if not text or self._is_cut(event) or not self._session.transcribes:
             return [], []
         self._item_id = item_id
@@ -392,7 +392,7 @@ class Conversation:
         return [LlmResponse(output_transcription=Transcription(text=clean(text)), item_id=item_id)], []
 
     def _take_said_whole(self, event: Mapping[str, Any]) -> Taken:
-        item_id = _text_of(event, "item_id")
+        item_id = clean(_text_of(event, "item_id"))
         rest = self._rest(item_id, "said", _text_of(event, "transcript"))
         if self._is_cut(event) or not self._session.transcribes:
             return [], []
@@ -400,7 +400,7 @@ class Conversation:
         return [LlmResponse(output_transcription=closed, item_id=item_id)], []
 
     def _take_arguments(self, event: Mapping[str, Any]) -> Taken:
-        self._grow(_text_of(event, "item_id"), "arguments", _text_of(event, "delta"))
+        self._grow(clean(_text_of(event, "item_id")), "arguments", _text_of(event, "delta"))
         return [], []
 
     def _take_item(self, event: Mapping[str, Any]) -> Taken:
@@ -431,7 +431,7 @@ class Conversation:
             "interrupted": True if status == "cancelled" and self._cut is None else None,
             "usage_metadata": _usage(object_in(response.get("usage"))),
             "model_version": self.model_version,
-            "response_id": text_in(response.get("id")) or None,
+            "response_id": clean(text_in(response.get("id"))) or None,
             "custom_metadata": {"rate_limits": limits} if limits else None,
             "item_id": self._item_id,
             **_outcome(status, details),
@@ -484,7 +484,7 @@ def _outcome(status: str, details: Mapping[str, Any]) -> dict[str, Any]:
     if status == "completed":
         return {"finish_reason": "STOP"}
     if status == "incomplete":
-        reason = text_in(details.get("reason"))
+        reason = clean(text_in(details.get("reason")))
         found = _REASONS.get(reason, "OTHER")
         if found == "MAX_TOKENS":
             return {"finish_reason": found}
@@ -493,7 +493,8 @@ def _outcome(status: str, details: Mapping[str, Any]) -> dict[str, Any]:
     if status == "failed":
         error = object_in(details.get("error"))
         code = text_in(error.get("code")) or text_in(error.get("type")) or "server_error"
-        return {"error_code": code, "error_message": clean(text_in(error.get("message"))) or "the answer has failed"}
+        message = clean(text_in(error.get("message"))) or "the answer has failed"
+        return {"error_code": clean(code), "error_message": message}
     return {}
 
 
@@ -518,6 +519,12 @@ def _text_of(event: Mapping[str, Any], name: str, default: str | None = None) ->
     if not isinstance(found, str):
         raise _malformed(f"a text as {name}", event)
     return found
+
+
+def _index_in(event: Mapping[str, Any]) -> int:
+    """Which part of its item the event is about; the first, if it says nothing that could be meant."""
+    found = event.get("content_index")
+    return found if isinstance(found, int) else 0
 
 
 def _malformed(expected: str, event: Mapping[str, Any]) -> ModelError:

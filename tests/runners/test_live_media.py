@@ -8,14 +8,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import LiveRequestQueue
+from minirun import LiveRequestQueue, RunConfig
 from minirun.errors import InvalidMessageError
-from minirun.models import BaseLlmConnection
+from minirun.models import BaseLlmConnection, LlmResponse
 from minirun.models._gemini_live import GeminiLiveConnection
 from minirun.models._openai_realtime import OpenAIRealtimeConnection
 from minirun.runners import LiveRun
 from minirun.testing import ScriptedLive, pause, say
-from minirun.types import Blob
+from minirun.types import Blob, Content, Part
 
 from ..live_client import both, conversing, new_runner, sent_of
 
@@ -103,3 +103,31 @@ def test_adapters_say_what_they_take(connection: type[BaseLlmConnection], mime_t
         return
     with pytest.raises(InvalidMessageError, match=found):
         line.check_media(mime_type)
+
+
+@both
+async def test_sound_that_names_two_rates_is_refused_where_it_is_sent(dialect: Any, autojump_clock: MockClock) -> None:
+    """Nobody could know which is meant; the run goes on."""
+    model = ScriptedLive([[pause(1)]], dialect=dialect)
+    async with new_runner(model) as runner, conversing(runner) as client:
+        with pytest.raises(InvalidMessageError, match="once"):
+            mime_type = f"audio/pcm;rate={RATES[dialect]};rate=8000"
+            await client.live.send_realtime(Blob(data=bytes(320), mime_type=mime_type))
+    assert client.failure is None
+
+
+async def test_an_answer_is_recorded_at_the_rate_that_its_sound_tells(autojump_clock: MockClock) -> None:
+    """It may be another one than the connection usually sends; the header of the file has it."""
+    sound = Part(inline_data=Blob(data=bytes(3200), mime_type="audio/pcm;rate=16000"))
+    piece = LlmResponse(content=Content(role="model", parts=[sound]), partial=True)
+    model = ScriptedLive([[piece, LlmResponse(turn_complete=True)]])
+    async with new_runner(model) as runner:
+        async with conversing(runner, run_config=RunConfig(save_live_blob=True)) as client:
+            answer = await client.ask("hi")
+        (name,) = answer.actions.artifact_delta
+        where: dict[str, Any] = {"app_name": runner.app_name, "user_id": "u", "session_id": "s"}
+        assert runner.artifact_service is not None
+        saved = await runner.artifact_service.load_artifact(filename=name, **where)
+    assert saved is not None
+    assert saved.inline_data is not None
+    assert int.from_bytes(saved.inline_data.data[24:28], "little") == 16000

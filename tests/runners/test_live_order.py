@@ -5,10 +5,11 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
+from minirun import RunConfig
 from minirun.models import LlmResponse
 from minirun.testing import ScriptedLive, ScriptedLlm, call, cancel_calls, hear, say
 from minirun.testing._live_dialects import DialectName
-from minirun.types import Transcription
+from minirun.types import Content, FunctionCall, Part, Transcription
 
 from ..live_client import both, conversing, is_over, lines, new_runner, sent_of, stored
 
@@ -90,6 +91,52 @@ async def test_a_call_that_is_withdrawn_before_its_result_is_told_is_not_answere
         log = await stored(runner)
     assert lines(log) == ["user: do it", "root: work()", "root: work=done", "root: One moment."]
     assert not sent_of(model, "responses")
+
+
+async def test_a_call_that_is_withdrawn_while_it_waits_behind_sound_is_not_made(autojump_clock: MockClock) -> None:
+    """What a slow caller has not been given yet holds calls up; one that is taken back meanwhile is never begun."""
+    made: list[str] = []
+
+    async def pay() -> str:
+        """Pay, without waiting for anything."""
+        made.append("pay")
+        return "paid"
+
+    burst = [say("Let me see now"), call("pay"), call("pay"), say("No, I was wrong"), cancel_calls()]
+    model = ScriptedLive([burst], word_ms=250)
+    async with new_runner(model, tools=[pay]) as runner:
+        async with runner.run_live(user_id="u", session_id="s", run_config=RunConfig(partial_buffer=1)) as live:
+            await live.send_text("go")
+            async for event in live:
+                await trio.sleep(0.25)
+                if event.get_function_responses():
+                    await live.aclose(finish_turn_s=5)
+        log = await stored(runner)
+    assert not made
+    assert [response.response["error"]["type"] for event in log for response in event.get_function_responses()] == [
+        "cancelled"
+    ] * 2
+    assert not sent_of(model, "responses")
+
+
+async def test_a_withdrawal_in_the_message_of_its_call_holds(autojump_clock: MockClock) -> None:
+    """A server may make a call and take it back in one breath, as it may name one that nobody knows."""
+    made: list[str] = []
+
+    async def pay(what: str) -> str:
+        """Pay."""
+        made.append(what)
+        return "paid"
+
+    def asked(call_id: str, *withdrawn: str) -> LlmResponse:
+        part = Part(function_call=FunctionCall(id=call_id, name="pay", args={"what": call_id}))
+        return LlmResponse(content=Content(role="model", parts=[part]), cancelled_calls=withdrawn)
+
+    model = ScriptedLive([[asked("one", "one", "nobody"), asked("two")], say("Done.")])
+    async with new_runner(model, tools=[pay]) as runner, conversing(runner) as client:
+        await client.ask("go")
+    assert client.failure is None
+    assert made == ["two"]
 
 
 @both
