@@ -20,6 +20,7 @@ from minirun import InMemoryRunner, LlmAgent
 from minirun.errors import McpError
 from minirun.testing import ScriptedLlm, call
 from minirun.tools.mcp import McpToolset, StdioServer
+from minirun.tools.mcp._progress import with_progress
 
 from ..helpers import PLACE
 from ..mcp_servers import older
@@ -95,6 +96,26 @@ async def test_a_result_that_no_log_can_hold_is_an_error_of_the_server(tmp_path:
     found = await told(tmp_path, f'{{"jsonrpc": "2.0", "id": ID, "result": {result}}}')
     assert found["error"]["type"] == "McpError"
     assert "cannot be stored" in found["error"]["message"]
+
+
+async def test_progress_that_is_not_finite_does_not_cost_the_result() -> None:
+    """
+    A number that no float can hold is read as infinity: of how much is unknown then, or nothing is told.
+    """
+    told: list[tuple[str, float | None]] = []
+
+    class Context:
+        async def progress(self, message: str, *, fraction: float | None) -> None:
+            told.append((message, fraction))
+
+    async def work(report: Any) -> str:
+        for progress, total in ((1.0, 1e999), (1e999, 1e999), (float("nan"), 4.0), (-1e999, 4.0), (2.0, 4.0)):
+            await report(progress, total)
+        return "the result"
+
+    context: Any = Context()
+    assert await with_progress(context, work) == "the result"
+    assert told == [("1", None), ("2 of 4", 0.5)]
 
 
 # One whose list has two pages, and which tells of a change before the second one is read, the first time.
