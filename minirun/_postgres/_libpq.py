@@ -30,6 +30,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import attrs
 import trio
@@ -53,12 +54,14 @@ if TYPE_CHECKING:
 
     from ..env import Env
 
-__all__ = ["LibpqConnection", "connect"]
+__all__ = ["LibpqConnection", "connect", "options_of"]
 
 BINARY: Final = 1
 
 # A machine that has died sends nothing. The kernel asks after 10 s of silence, and gives up 10 s later.
 KEEPALIVES: Final = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "2"}
+
+PORT_MAX: Final = 65_535
 
 _OK: Final = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 _ENDED_BY_SERVER: Final = (b"FATAL", b"PANIC")
@@ -75,7 +78,7 @@ async def connect(env: Env, url: str, bounds: Bounds) -> LibpqConnection:
         StorageConnectionError: None has let us in.
         ConfigurationError: libpq cannot read the URL.
     """
-    options = _options(url, bounds)
+    options = options_of(url, bounds)
     connect_s = _connect_s(options, bounds)
     problem = "there is no address to connect to"
     for host in _hosts(options):
@@ -115,22 +118,39 @@ async def _connected(env: Env, connecting: PGconn, connect_s: float) -> str:
             return f"no answer within {connect_s:g} s"
 
 
-def _options(url: str, bounds: Bounds) -> dict[str, str]:
-    """What the URL says, with what we add to it; libpq adds the environment's."""
+def options_of(url: str, bounds: Bounds) -> dict[str, str]:
+    """
+    What the URL says, with what we add to it; libpq adds the environment's.
+
+    Raises:
+        ConfigurationError: libpq cannot read it, or could not use it.
+    """
     try:
         parsed = pq.Conninfo.parse(url.encode())
     except psycopg.Error:  # whose message may have half of the password
         parsed = None
     if parsed is None:
-        msg = f"{shown_url(url)}: libpq cannot read this URL; expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
-        raise ConfigurationError(f"{msg} with options that libpq knows")
+        msg = f"{shown_url(url)}: libpq cannot read this URL{_unknown(url)}; expected postgresql://USER:PASSWORD@HOST"
+        raise ConfigurationError(f"{msg}:PORT/DATABASE?OPTION=VALUE with options that libpq knows; a % is written %25")
     given = {each.keyword.decode(): each.val.decode() for each in parsed if each.val is not None}
     if given.get("load_balance_hosts", "disable") != "disable":
         msg = f"{shown_url(url)}: load_balance_hosts has no effect here: hosts are tried in turn; leave it out"
         raise ConfigurationError(msg)
+    if any(int(port) > PORT_MAX for port in given.get("port", "").split(",") if port.isascii() and port.isdigit()):
+        msg = f"{shown_url(url)}: expected a port from 1 to {PORT_MAX}, found a higher number; correct it"
+        raise ConfigurationError(msg)
     unacknowledged_ms = str(round(1000 * bounds.answer_s))
     ours = {"tcp_user_timeout": unacknowledged_ms, **KEEPALIVES, "fallback_application_name": "minirun"}
     return {**ours, **given, "client_encoding": "UTF8"}
+
+
+def _unknown(url: str) -> str:
+    """Which option of the URL is none of libpq's, without showing it: it may be half of a password that has an &."""
+    known = {each.keyword.decode() for each in pq.Conninfo.get_defaults()} | {"ssl", ""}
+    for number, option in enumerate(url.partition("?")[2].split("&"), 1):
+        if unquote(option.partition("=")[0]) not in known:
+            return f" (its option number {number} is unknown)"
+    return ""
 
 
 def _connect_s(options: dict[str, str], bounds: Bounds) -> float:

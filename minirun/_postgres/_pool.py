@@ -66,7 +66,7 @@ class Pool:
         size: How many connections at most. The one of a `Listener` is not among them.
 
     Raises:
-        ConfigurationError: The URL is none.
+        ConfigurationError: The URL is none that libpq can read.
         ModuleNotFoundError: psycopg is not installed.
     """
 
@@ -78,6 +78,9 @@ class Pool:
         self.name = shown_url(url)
         """What messages call the database."""
         self._connect: Connect = env.postgres()
+        from ._libpq import options_of  # where psycopg is missing, Env has said so
+
+        options_of(url, self.bounds)
         self._was_open = False
         self._is_closed = False
         self._all: set[Connection] = set()

@@ -210,17 +210,17 @@ async def _answer(
 ) -> LlmResponse | None:
     live = ctx._invocation.live
     seq = live.revision  # what the request shows
-    await _look_at(agent, ctx, sources, parallel=False)
-    if Looked.at(live).changed_seq > seq:  # by agents beside this one, too
-        await _prepare_again(agent, ctx, request)
+    while True:  # until nothing is shown that was not looked at: preparing takes messages, too
+        await _look_at(agent, ctx, sources, parallel=False)
+        if Looked.at(live).changed_seq <= seq:  # else by agents beside this one, too
+            _show_inside(ctx, request, sources)
+            if not any(_left(agent, ctx, source, parallel=True) for source in sources):
+                break
+            held = await _held_answer(agent, ctx, request, sources, seq)
+            if held is not None:
+                return held.answer
         seq = live.revision
-    _show_inside(ctx, request, sources)
-    if any(_left(agent, ctx, source, parallel=True) for source in sources):
-        held = await _held_answer(agent, ctx, request, sources, seq)
-        if held is not None:
-            return held.answer
         await _prepare_again(agent, ctx, request)
-        _show_inside(ctx, request, sources)
     _look_at_answers(request, sources)
     return await agent._answer(ctx, request)
 
@@ -350,15 +350,15 @@ async def _held_answer(
     if failed:
         raise first_failure(failed[0])
     if held is None and gate.was_asked:
-        await _note_dropped(ctx, request.event_id)
+        await _note_dropped(ctx, request.event_id, seq)
     return held
 
 
-async def _note_dropped(ctx: InvocationContext, event_id: str) -> None:
-    """Store that the model was asked, for the budgets: no answer says so."""
+async def _note_dropped(ctx: InvocationContext, event_id: str, seq: int) -> None:
+    """Store that the model was asked, for the budgets, with the log up to *seq*: no answer says so."""
     context = ctx._for_model_hooks(event_id)
     actions = EventActions(replay=Replay(asked=True))
-    event = Event(id=derived_id(ctx.invocation_id, f"{ctx._path}!dropped", event_id), actions=actions)
+    event = Event(id=derived_id(ctx.invocation_id, f"{ctx._path}!dropped {seq}", event_id), actions=actions)
     await ctx._invocation.emitter.emit(context, event)
 
 

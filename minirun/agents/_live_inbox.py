@@ -19,10 +19,6 @@ Item: TypeAlias = LlmResponse | tuple[Input, Any]
 """What the server says, or what else happens, with what belongs to it."""
 
 
-# A drop may be noticed by reading and by sending: the second notice is not about the next connection.
-_OF_CONNECTION = (Input.LOST, Input.INTERRUPTED)
-
-
 # How much that is no sound may wait, or is sound in tiny pieces: several answers of texts, a word a piece.
 _ITEMS_MAX = 1000
 
@@ -58,9 +54,13 @@ class Inbox:
     async def bring(self, response: LlmResponse) -> None:
         """Add what the server says; wait while too much sound is there. A checkpoint of cancellation."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        length = self._length_of(response)
-        while self._is_full(length):
-            await self._bringers.park()
+        length = self.length_of(response)
+        try:
+            while self._is_full(length):
+                await self._bringers.park()
+        except trio.Cancelled:
+            self.dropped_ms += length
+            raise
         if response.interrupted:
             self._drop_audio()
         self._audio_ms += length
@@ -97,8 +97,9 @@ class Inbox:
         """
         dropped = [item for item, *_ in self._items if isinstance(item, LlmResponse)]
         self._items = deque(
-            each for each in self._items if isinstance(each[0], tuple) and each[0][0] not in _OF_CONNECTION
+            each for each in self._items if isinstance(each[0], tuple) and not _is_of_connection(*each[0])
         )
+        self.dropped_ms += self._audio_ms
         self._audio_ms = 0.0
         return dropped
 
@@ -117,7 +118,8 @@ class Inbox:
         left = [part for part in response.content.parts if not _is_audio(part)]
         return changed(response, content=changed(response.content, parts=tuple(left)) if left else None)
 
-    def _length_of(self, response: LlmResponse) -> float:
+    def length_of(self, response: LlmResponse) -> float:
+        """How much sound is in it, in milliseconds."""
         if response.content is None:
             return 0.0
         return sum(
@@ -125,6 +127,11 @@ class Inbox:
             for part in response.content.parts
             if part.inline_data is not None and _is_audio(part)
         )
+
+
+def _is_of_connection(what: Input, about: object) -> bool:
+    """A drop may be noticed by reading and by sending: the second is not about the next one. What is played goes on."""
+    return what is Input.LOST or (what is Input.INTERRUPTED and about is None)
 
 
 def _is_audio(part: Part) -> bool:

@@ -20,6 +20,7 @@ from ..runtime._failure import leaves
 from ..types import Blob, FunctionResponse
 from ._base import LINE, BaseAgent
 from ._composite import SequentialAgent
+from ._live_playing import Playing
 from ._live_request_queue import LiveRequest, LiveRequestQueue
 from ._live_talk import Talk
 from ._llm import LlmAgent
@@ -60,6 +61,7 @@ class Line:
         self.turns = 0
         self.played: dict[str, float] = {}
         """By item: how much of its sound was played, in milliseconds, as the client says."""
+        self.playing = Playing(self.played)
         self.talk: Talk | None = None
         """Which agent speaks on the model's side."""
         self.is_closing = False

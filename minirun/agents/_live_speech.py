@@ -22,15 +22,13 @@ from ..flows._utterances import Answer, Heard, Order, audio_ms, is_sound, rate_o
 from ..models import LlmResponse
 from ..runtime._committer import Committer
 from ..types import Blob, Content, Part, Transcription, UsageMetadata
+from ._live_playing import ask_what_was_played, truncate
 from ._live_recording import Recording, finished, rest_of
 
 if TYPE_CHECKING:
     from ._live_talk import Talk
 
 __all__ = ["Speech"]
-
-# How long a caller that hears of an interruption may take to say what was played.
-_TELLING_S = 2.0
 
 
 class Speech:
@@ -43,7 +41,6 @@ class Speech:
         self._answer: Answer | None = None
         self._begun = 0  # how many answers
         self._places: dict[int, int] = {}  # of answers in the log, by their number
-        self._playing: tuple[Answer, int] | None = None  # an answer that is over and stored, and where
         self._cut: str | None = None  # the item that was cut off last
         self._over: str | None = None  # the one that is over
         self._recorded: dict[str | None, Recording] = {}  # utterances of the user, by item; None: what comes next
@@ -184,7 +181,7 @@ class Speech:
         self._is_ending = False
         content, spoken = response.content, response.output_transcription
         rate = self._talk.inbox.rate
-        length = answer.add(content, spoken, rate, trio.current_time())
+        length = answer.add(content, spoken, rate)
         if length and self._talk.line.settings.save_live_blob:
             if self._recording is None:
                 self._recording = self._record(answer.event_id, rate)
@@ -205,6 +202,7 @@ class Speech:
         )
         await self._talk.emit(event)
         answer.shown_ms += length
+        self._talk.line.playing.add(length)
 
     def _begin(self, item_id: str | None) -> Answer:
         event_id = self._next_id("answer")
@@ -217,12 +215,6 @@ class Speech:
         """Whether an answer is being given, and is not over: the server would say nothing of an interruption."""
         return self._answer is not None and self._answer.item_id != self._over
 
-    @property
-    def plays_until(self) -> float:
-        """When the sound that has come has been played, if that began when it came, by trio's clock."""
-        answer = self._answer or (self._playing and self._playing[0])
-        return 0.0 if answer is None else answer.began_at + answer.audio_ms / 1000
-
     async def keep_answer(self, response: LlmResponse | None) -> None:
         """Store the answer, which has come to its end."""
         answer = self._answer
@@ -234,13 +226,7 @@ class Speech:
         event = self._event(answer, answer.text, turn_complete=over or None)
         stored = await self._store(await self._with_recording(event), is_whole=True)
         self._answer = None  # not before it is stored: who leaves meanwhile was shown it (`keep_rest`)
-        if answer.audio_ms and not self._knows_playback:
-            self._playing = answer, stored.seq or 0
-
-    @property
-    def _knows_playback(self) -> bool:
-        connection = self._talk.connection
-        return connection is None or connection.capabilities.knows_playback
+        self._talk.line.playing.note_over(answer, stored.seq or 0, self._talk.connection)
 
     async def cut_answer(self) -> None:
         """Show that the answer is cut off, let the caller say what was played of it, and store that."""
@@ -249,10 +235,12 @@ class Speech:
             return
         self._take_back(answer, lambda event: True)
         self._cut = answer.item_id
-        played = await self._ask_what_was_played(answer, answer.event_id, answer.shown_ms)
+        await self.cut_playing()  # the client falls silent, whatever it plays
+        self._talk.line.playing.fall_silent()
+        played = await ask_what_was_played(self._talk, answer, answer.event_id, answer.heard_ms)
         await self._store(await self._with_recording(self._cut_event(answer, played)))
         self._answer = None
-        await self._truncate(answer, played)
+        await truncate(self._talk, self._talk.connection, answer, played)
 
     def forget_unread(self) -> None:
         """Take back the sound that nobody has been given yet: it is interrupted, and that is not to wait behind it."""
@@ -262,57 +250,15 @@ class Speech:
     def _take_back(self, answer: Answer, fits: Callable[[Event], bool]) -> None:
         committer = self._talk.context._invocation.committer
         unread = withdraw_partial(committer, lambda event: event.id == answer.event_id and fits(event))
-        answer.shown_ms -= sum(_length_of(event, self._talk.inbox.rate) for event in unread)
+        length = sum(_length_of(event, self._talk.inbox.rate) for event in unread)
+        answer.shown_ms -= length
+        self._talk.line.playing.take_back(length)
+        self._talk.inbox.dropped_ms += length
         answer.unread_chars += sum(len(event.text) for event in unread)
 
     async def cut_playing(self) -> None:
-        """
-        Cut off what is still being played of an answer that is over, where the server cannot know that.
-
-        It is stored already: an event of its own says how much of it was heard.
-        """
-        if self._playing is None:
-            return
-        (answer, seq), self._playing = self._playing, None
-        passed_ms = (trio.current_time() - answer.began_at) * 1000
-        if passed_ms >= answer.audio_ms:
-            return
-        event_id = self._next_id("cut")
-        played = await self._ask_what_was_played(answer, event_id, min(passed_ms, answer.shown_ms))
-        await self._tell_cut(answer, seq, event_id, played)
-        await self._truncate(answer, played)
-
-    async def _tell_cut(
-        self, answer: Answer, seq: int, event_id: str, played_ms: float, *, closing: bool = False
-    ) -> None:
-        heard, unheard = answer.parted(played_ms)
-        if unheard:
-            live = {"item_id": answer.item_id, "cut_seq": seq}
-            told = {"heard": heard, "unheard": unheard}
-            await self._talk.emit(
-                Event(id=event_id, interrupted=True, live=live, custom_metadata=told), closing=closing
-            )
-
-    async def _ask_what_was_played(self, answer: Answer, event_id: str, known_ms: float) -> float:
-        """
-        Show that an answer is interrupted; return how much of it was played, as the caller says, or *known_ms*.
-
-        A caller that does not ask for the next event is waited for, but not for long: it may be sending, and wait for
-        this.
-        """
-        await self._talk.emit(Event(id=event_id, partial=True, interrupted=True, live=answer.live))
-        with trio.move_on_after(_TELLING_S):
-            await self._talk.context._invocation.committer.delivered()
-        return self._talk.line.played.pop(answer.item_id, known_ms)
-
-    async def _truncate(self, answer: Answer, played_ms: float) -> None:
-        """Tell a server that cannot know it how much of an answer was heard."""
-        connection = self._talk.connection
-        if connection is None or self._knows_playback or answer.item_id == answer.event_id:
-            return
-        if answer.audio_ms >= 1 and played_ms < answer.audio_ms:
-            async with self._talk.sending.lock:
-                await connection.truncate(answer.item_id, max(1, int(played_ms)))
+        """Cut off what is still being played of answers that are over; see `Playing.cut`."""
+        await self._talk.line.playing.cut(self._talk, self._answer)
 
     def _cut_event(self, answer: Answer, played_ms: float) -> Event:
         heard, unheard = answer.parted(played_ms)
@@ -408,14 +354,12 @@ class Speech:
         try:
             for heard in list(self._heard.values()):
                 await self._keep(heard, closing=True)
-            if self._playing is not None and self._playing[0].item_id in self._talk.line.played:
-                (over, seq), self._playing = self._playing, None
-                played = self._talk.line.played[over.item_id]
-                await self._tell_cut(over, seq, self._next_id("cut"), played, closing=True)
+            is_cut = await self._talk.line.playing.keep_rest(self._talk, is_left=not self._talk.hands_over)
             answer, self._answer = self._answer, None
             if answer is not None and not answer.is_empty:
                 self._take_back(answer, lambda event: True)
-                event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, answer.shown_ms))
+                known = 0.0 if is_cut else answer.heard_ms
+                event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, known))
                 await self._talk.emit(await self._with_recording(event, rest_of), closing=True)
         except MinirunError as error:  # the store fails: the end of the run says so
             self._talk.context._invocation.failures.late.append(error)

@@ -82,6 +82,7 @@ class Talk:
         self.calls: Calls = Calls(self)
         self.handle: str | None = None
         """By which the server's session can be gone on with."""
+        self._nursery: trio.Nursery
         self._told: tuple[str | None, tuple[FunctionDeclaration, ...]] = (None, ())
         self._reason = "start" if line.connections == 0 else "transfer"  # of the next connection
         self._is_cut = False  # whether an answer was interrupted, and the server has yet to say that it is over
@@ -95,7 +96,12 @@ class Talk:
     @property
     def is_busy(self) -> bool:
         """Whether an answer is played, or given to a slow caller, or a call is made: then nobody is idle."""
-        return bool(self._showing) or self.calls.are_running or trio.current_time() < self.speech.plays_until
+        return bool(self._showing) or self.calls.are_running or trio.current_time() < self.line.playing.until
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether another agent may speak after this one."""
+        return self.context._position.handover.transfer_to is not None or self.calls.is_completed
 
     @property
     def finishes_transcripts(self) -> bool:
@@ -108,6 +114,9 @@ class Talk:
         try:
             async with trio.open_nursery() as nursery:
                 self.calls.run_in(nursery)
+                self._nursery = nursery
+                if self.line.playing.is_to_stop:  # somebody has said so while nobody spoke
+                    nursery.start_soon(self.speech.cut_playing, name="interruption")
                 with self.line.in_time():
                     while not self.is_over:
                         await self._connect_and_converse()
@@ -329,6 +338,8 @@ class Talk:
         for what in inputs_of(response):
             if self.speech.is_wanted(what, response):
                 await self.happens(what, response)
+            elif what is Input.PIECE:
+                self.inbox.dropped_ms += self.inbox.length_of(response)
 
     def _note(self, response: LlmResponse) -> None:
         """Note what *response* says of the connection and of the budgets."""
@@ -419,10 +430,13 @@ class Talk:
     async def interrupt(self) -> None:
         """Stop the answer that is being given, or played, as the program wants it."""
         connection = self.connection
-        if not self.speech.is_speaking:
+        if connection is None:  # what is being given is cut off as the line is lost; nobody reads the inbox by now
+            self.speech.forget_unread()
+            self._nursery.start_soon(self.speech.cut_playing, name="interruption")
+        elif not self.speech.is_speaking:
             self.speech.forget_unread()  # of an answer whose end is on its way to the caller
             self.inbox.post((Input.INTERRUPTED, _WHAT_IS_PLAYED))
-        elif connection is not None:
+        else:
             self.speech.interrupt()
             self.inbox.post((Input.INTERRUPTED, None))
             with suppress(ModelError):  # it was lost, and `receive` says so

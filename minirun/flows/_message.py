@@ -29,6 +29,6 @@ def user_content(message: object, *, may_answer: bool, name: str = "new_message"
         msg = "expected a user's message without function calls; calls are made by models"
         raise InvalidMessageError(msg)
     if responses and not may_answer:
-        msg = "expected a user's message without function responses; no question of this session is open"
+        msg = "expected a message without function responses; answer with run_async(new_message=pending.reply(...))"
         raise InvalidMessageError(msg)
     return message if message.role == "user" else changed(message, role="user")

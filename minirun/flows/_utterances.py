@@ -100,8 +100,8 @@ class Answer:
     """
 
     __slots__ = (
-        "audio_ms", "began_at", "event_id", "item_id", "live", "media", "shown_ms", "spoken", "thinks", "unread_chars",
-        "written",
+        "audio_ms", "event_id", "item_id", "live", "media", "shown_ms", "skipped_ms", "spoken", "thinks",
+        "unread_chars", "written",
     )  # fmt: skip
 
     def __init__(self, item_id: str, event_id: str) -> None:
@@ -117,14 +117,19 @@ class Answer:
         """The types of what else it has, such as pictures."""
         self.thinks = False
         """Whether thoughts of it were shown."""
-        self.began_at = 0.0
-        """When its sound began, by trio's clock."""
         self.audio_ms = 0.0
         """How much sound of it has come."""
         self.unread_chars = 0
         """How much of its text the caller was not shown, at its end."""
         self.shown_ms = 0.0
         """How much of that the caller was shown."""
+        self.skipped_ms = 0.0
+        """How much of that the client has dropped: it waited behind another answer, which was interrupted."""
+
+    @property
+    def heard_ms(self) -> float:
+        """How much of its sound the client may have played."""
+        return max(0.0, self.shown_ms - self.skipped_ms)
 
     @property
     def text(self) -> str:
@@ -140,7 +145,7 @@ class Answer:
         """Whether there is nothing in it to store."""
         return not (self.text or self.audio_ms or self.media or self.thinks)
 
-    def add(self, content: Content | None, spoken: Transcription | None, rate: int, now: float) -> float:
+    def add(self, content: Content | None, spoken: Transcription | None, rate: int) -> float:
         """Take a piece of it; return how much sound that has, of *rate* samples a second, in milliseconds."""
         length = 0.0
         for part in () if content is None else content.parts:
@@ -155,8 +160,6 @@ class Answer:
                 self.media.append((media.mime_type or "").partition(";")[0])
         if spoken is not None and spoken.text:
             self.spoken.append((spoken.text, self.audio_ms))
-        if length and not self.audio_ms:
-            self.began_at = now
         self.audio_ms += length
         return length
 

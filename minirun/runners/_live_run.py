@@ -182,7 +182,9 @@ class LiveRun(Run):
     async def interrupt(self) -> None:
         """Stop the answer that is given, or still played, as if the user had spoken; what was heard of it is stored."""
         await trio.lowlevel.checkpoint()
-        if self._line.talk is not None:
+        if self._line.talk is None:  # one hands over to another, which says so
+            self._line.playing.is_to_stop = True
+        else:
             await self._line.talk.interrupt()
 
     async def aclose(self, finish_turn_s: float | None = _FINISH_TURN_S) -> None:

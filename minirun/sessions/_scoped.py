@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from .._json import JSON
+from .._json import JSON, brief
 from ._calls import OpenCall
 from ._key import SessionKey
 from ._live import LiveSession
 from ._state import Values
 
-__all__ = ["CHAIN_START", "CachedScope", "ScopedSession", "Segment"]
+__all__ = ["CHAIN_START", "SEQ_MAX", "CachedScope", "ScopedSession", "Segment", "segments_of"]
+
+SEQ_MAX: Final = 2**63 - 1
+"""The largest integer of SQLite and of Postgres."""
 
 CHAIN_START: Final = bytes(32)
 """What stands before the first link of every chain."""
@@ -22,6 +26,23 @@ class Segment(NamedTuple):
     first_seq: int
     last_seq: int
     log: int
+
+
+def segments_of(
+    past: Iterable[Sequence[Any]], session: int, end: int, error: Callable[[str], Exception]
+) -> tuple[Segment, ...]:
+    """
+    Where the events of a session are, given its rows of `shared_pasts`, in order; the last segment is its own log.
+
+    *error* is raised of rows that were never written: with a gap, beyond *end*, its newest event, or in a younger log.
+    """
+    found, after = [], 0
+    for first, last, log in past:
+        if {type(first), type(last), type(log)} != {int} or not (first == after <= last <= end and 0 <= log < session):
+            raise error(f"the past of session row {session} makes no sense: {brief([first, last, log])} from {after}")
+        found.append(Segment(first, last, log))
+        after = last + 1
+    return (*found, Segment(after, SEQ_MAX, session))
 
 
 class CachedScope:

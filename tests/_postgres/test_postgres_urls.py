@@ -188,6 +188,31 @@ def test_an_option_that_nobody_has_is_an_unexpected_argument(kind: Any, url: str
         kind(url, **options)
 
 
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("pool_size=5", "pool_size .* connections are made as they are needed"),
+        ("sslmode=require&echo=true", "echo .* log_statement"),
+        ("ssl=require", "ssl in db_url: write sslmode=require"),
+        ("prepared_statement_cache_size=0", "prepared_statement_cache_size .* leave it out"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_options_of_others_are_refused_in_a_url_too(kind: Any, option: str, advice: str) -> None:
+    """SQLAlchemy's, and those of drivers that libpq does not know: by name, with what replaces them."""
+    with pytest.raises(NotSupportedError, match=f"{kind.__name__} has no use for the option {advice}"):
+        kind(f"postgresql+asyncpg://h/d?{option}")
+    assert kind("postgresql+asyncpg://h/d?ssl=true")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("url", ["postgresql://h/d?nosuch=1", "postgresql://h:99999/d", "postgresql://h/d%zz"])
+def test_a_url_that_libpq_could_not_use_is_refused_at_once(kind: Any, url: str) -> None:
+    """Where the service is made, and not when it is first used."""
+    with pytest.raises(ConfigurationError, match=r"postgresql://.*: .*expected "):
+        kind(url)
+
+
 OTHERS = ["mysql+aiomysql://u:p@h/d", "mariadb://h/d", "spanner+spanner:///projects/p", "cockroachdb://h"]
 
 

@@ -48,6 +48,7 @@ from .test_guardrails import (
     app_runner,
     guarding,
     judge,
+    no_bad_words,
     prompts,
     run_tripped,
 )
@@ -277,3 +278,39 @@ async def test_a_store_that_fails_at_any_commit_shows_nothing_that_was_held(mode
         if commits < number:
             break
     assert number > 3
+
+
+# --- while it looks ---------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("first", ["hi", "my card", "hm, this"])
+async def test_what_comes_after_a_verdict_is_looked_at_before_the_model_is_asked_again(
+    parallel: bool, first: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A message that is sent when the first one has passed, was replaced or got a word with it, trips as any other."""
+    agent = agent_with(*["fine"] * 4, input_guardrails=[Guardrail(no_bad_words, parallel=parallel)])
+    runner = await app_runner(agent)
+    with pytest.raises(GuardrailTripwireError):
+        async with runner.run_async(**PLACE, new_message=first) as run:
+            async for event in run:
+                if event.seq == 2:
+                    await run.send("bad")
+    answers = [event for event in await stored_events(runner) if event.author == "a" and event.text == "fine"]
+    assert len(answers) == (first == "hi"), "which was answered before"
+    if not parallel:
+        assert all(shown[-1] != "bad" for shown in prompts(agent))
+
+
+async def test_each_question_that_was_dropped_is_noted(autojump_clock: trio.testing.MockClock) -> None:
+    """Two messages one after the other are replaced while the model is asked: three questions, of which two count."""
+    agent = agent_with("one", "two", "three", input_guardrails=[no_bad_words])
+    runner = await app_runner(agent)
+    async with runner.run_async(**PLACE, new_message="card") as run:
+        async for event in run:
+            if event.seq == 2:
+                await run.send("another card")
+    assert [shown[-1] for shown in prompts(agent)] == ["card", "another card", "another [card]"]
+    stored = await stored_events(runner)
+    assert sum(event.actions.replay.asked is True for event in stored) == 2
+    assert len({event.id for event in stored}) == len(stored)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from trio.testing import MockClock
 
+from minirun import InMemoryRunner, LlmAgent
 from minirun.events import Event
-from minirun.testing import ScriptedLive, ScriptedLlm, hear
+from minirun.testing import ScriptedLive, ScriptedLlm, call, hear, say
 from minirun.testing._live_dialects import DialectName
 
 from ..live_client import both, conversing, is_over, lines, new_runner, sent_of, stored
@@ -117,3 +119,68 @@ async def test_an_interruption_that_comes_with_the_end_costs_no_answer(
         events = await stored(runner)
     said = [line for line in lines(events) if line != "root: -"]  # what was not played of the first
     assert said == ["user: count", "root: One.", "user: go on", "root: Two."]
+
+
+async def quick() -> str:
+    """Return at once."""
+    return "done"
+
+
+@pytest.mark.parametrize(
+    ("at_s", "told", "truncated"),
+    [
+        (3, [("one two three", "four"), ("", "five six")], [("answer-1", 3_000), ("answer-2", 1)]),
+        (5, [("five", "six")], [("answer-2", 1_000)]),
+        (6, [], []),
+    ],
+)
+async def test_answers_are_played_one_behind_the_other(
+    at_s: float, told: list[tuple[str, str]], truncated: list[tuple[str, int]], autojump_clock: MockClock
+) -> None:
+    """An interruption cuts the answer that is heard at that moment; nothing was heard of what waits behind it."""
+    script = [[say("one two three four"), call("quick")], "five six"]
+    model = ScriptedLive(script, dialect="openai", word_ms=1_000)
+    async with new_runner(model, tools=[quick]) as runner:
+        async with conversing(runner) as client:
+            await client.ask("count")
+            await trio.sleep(at_s)
+            await client.live.interrupt()
+            await trio.sleep(1)
+        events = await stored(runner)
+    assert [told for _, told in cuts(events)] == [{"heard": heard, "unheard": rest} for heard, rest in told]
+    assert [(each.item_id, each.played_ms) for each in sent_of(model, "truncate")] == truncated
+
+
+async def test_what_an_agent_has_said_is_cut_when_another_has_the_word(autojump_clock: MockClock) -> None:
+    """The client plays on across a handover; the next agent's server is told nothing, as it has not said it."""
+    script = [[say("one two three four"), call("transfer_to_agent", agent_name="other")]]
+    first = ScriptedLive(script, dialect="openai", word_ms=1_000)
+    second = ScriptedLive([[], []], dialect="openai", name="second")
+    other = LlmAgent(name="other", model=second, description="The other one.")
+    agent = LlmAgent(name="root", model=first, sub_agents=[other])
+    async with InMemoryRunner(agent=agent, app_name="app", auto_create_session=True) as runner:
+        async with conversing(runner) as client:
+            await client.live.send_text("count")
+            await client.until(lambda event: bool(event.live and event.live.get("reason") == "transfer"))
+            await trio.sleep(2)
+            await client.live.interrupt()
+            await trio.sleep(1)
+        events = await stored(runner)
+    assert [told for _, told in cuts(events)] == [{"heard": "one two", "unheard": "three four"}]
+    assert not sent_of(first, "truncate")
+    assert not sent_of(second, "truncate")
+
+
+async def test_what_was_cut_is_stored_when_the_client_leaves_at_once(autojump_clock: MockClock) -> None:
+    """A client may leave with the notice that an answer which was over is interrupted."""
+    async with new_runner(a_counter()) as runner:
+        async with runner.run_live(user_id="u", session_id="s") as live:
+            await live.send_text("count")
+            async for event in live:
+                if event.turn_complete:
+                    await trio.sleep(2)
+                    await live.interrupt()
+                elif event.partial and event.interrupted:
+                    break
+        events = await stored(runner)
+    assert [told for _, told in cuts(events)] == [{"heard": "one two", "unheard": "three four"}]

@@ -30,8 +30,8 @@ from minirun.sessions._integrity._repair import _Repair
 from minirun.sessions._integrity._salvage import _candidates
 from minirun.sessions._integrity._verify import Damage, _ignore, _Verifier
 from minirun.sessions._postgres._verify import _Verifier as _DatabaseVerifier
+from minirun.sessions._scoped import SEQ_MAX
 from minirun.sessions._sqlite._format import make_format
-from minirun.sessions._sqlite._logs import SEQ_MAX
 from minirun.sessions._sqlite._schema import FORMAT
 from minirun.types import Content, Part
 

@@ -1,11 +1,14 @@
 """
-`verify` of a database finds what is wrong with its artifacts and its memories, and says where.
+`verify` of a database finds what is wrong with its artifacts and its memories, with what forks share, and with how it
+counts; and says where.
 
-What it finds of sessions, state and invocations is in test_cli_database.py.
+What else it finds of sessions, state and invocations is in test_cli_database.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +17,8 @@ import trio
 from hypothesis import given, settings
 
 from minirun.artifacts import ArtifactKey
+from minirun.errors import StorageCorruptError
+from minirun.events import Event
 from minirun.memory import DatabaseMemoryService
 from minirun.sessions import DatabaseSessionService
 from minirun.sessions._postgres import _verify_artifacts, _verify_memories
@@ -211,3 +216,92 @@ def test_memories_that_were_written_are_sound(acts: list[Act]) -> None:
 def memory_database() -> str:
     """One database for all examples, which add to it."""
     return new_database()
+
+
+# --- what forks share, and how a database counts
+
+
+async def write_forked(url: str) -> None:
+    """A session of seven events, a fork of it at event 3, and another session, deleted before the newest event."""
+    async with DatabaseSessionService(url) as service:
+        session = await service.create_session(**SESSION)
+        for number in range(6):
+            await service.append_event(session, Event(author="user", message="x", state={"user:k": number}))
+        await service.fork_session(**SESSION, at_seq=3, new_session_id="fork")
+        other = {**SESSION, "session_id": "other"}
+        await service.create_session(**other)
+        await service.delete_session(**other)
+        await service.append_event(session, Event(author="user", message="x", state={"user:k": 6}))
+
+
+@cache
+def forked() -> str:
+    """A database that is only changed to be looked at."""
+    new = new_database()
+    trio.run(write_forked, new)
+    return new
+
+
+@contextmanager
+def changed(table: str, change: str) -> Iterator[str]:
+    """That database with one table changed."""
+    url, table = forked(), f"minirun.{table}"
+    sql(url, f"CREATE TABLE kept AS TABLE {table}", f"UPDATE {table} SET {change}")
+    try:
+        yield url
+    finally:
+        sql(url, f"DELETE FROM {table}", f"INSERT INTO {table} TABLE kept", "DROP TABLE kept")
+
+
+COUNTS = {
+    "a past that begins later": ("shared_pasts", "first_seq = 2", "makes no sense: [2, 3, 1] from 0"),
+    "a past that ends later": ("shared_pasts", "last_seq = 5", "makes no sense: [0, 5, 1] from 0"),
+    "a past that ends before it begins": ("shared_pasts", "last_seq = -1", "makes no sense: [0, -1, 1] from 0"),
+    "a base beyond all events": ("shared_base", "commit_no = 1000", "its base has the number 1000, beyond 9"),
+    "a counter below the newest session": ("store", "session_no = 1", "its counter at session 2 or later, found 1"),
+    "a counter beyond the newest event": ("store", "commit_no = 10", "its counter at event number 9, found 10"),
+    "a lower number of a shared value": ("shared_state", "commit_no = 3", "expected the number 9, found 3"),
+    "a number of none": ("shared_state", "commit_no = 1000", "'user:k': expected the number 9, found 1000"),
+    "a past in a younger log": ("shared_pasts", "log = 9", "makes no sense: [0, 3, 9] from 0"),
+}
+
+
+@pytest.mark.parametrize("damage", COUNTS)
+def test_what_is_counted_wrong_is_told(damage: str) -> None:
+    """With what was expected, and what was found."""
+    assert damages_of(forked()) == []
+    table, change, told = COUNTS[damage]
+    with changed(table, change) as url:
+        found = damages_of(url)
+    assert any(told in each for each in found), found
+
+
+def test_a_number_that_is_taken_is_told_with_what_to_do() -> None:
+    """A counter that was set back gives a new session, or a fork, the number of another one: nothing is stored."""
+
+    async def make() -> None:
+        async with DatabaseSessionService(url) as service:
+            with pytest.raises(StorageCorruptError, match="set it to the highest id"):
+                await service.create_session(**{**SESSION, "session_id": "new"})
+            with pytest.raises(StorageCorruptError, match="set it to the highest id"):
+                await service.fork_session(**SESSION, new_session_id="new")
+            sql(url, "UPDATE minirun.store SET session_no = (SELECT max(id) FROM minirun.sessions)")
+            await service.create_session(**{**SESSION, "session_id": "new"})
+            assert await verify_database(service) == []
+
+    url = new_database()
+    trio.run(write_forked, url)
+    sql(url, "UPDATE minirun.store SET session_no = 1")
+    trio.run(make)
+
+
+@pytest.mark.parametrize("change", ["first_seq = 2", "last_seq = 5"])
+def test_a_fork_whose_past_makes_no_sense_is_not_opened(change: str) -> None:
+    """What it said next could be hidden by what the other session has said there; so nothing can be appended."""
+
+    async def open_it() -> None:
+        async with DatabaseSessionService(url) as service:
+            await service.get_session(**{**SESSION, "session_id": "fork"})
+
+    with changed("shared_pasts", change) as url, pytest.raises(StorageCorruptError, match="makes no sense"):
+        trio.run(open_it)

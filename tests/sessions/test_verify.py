@@ -225,10 +225,10 @@ DAMAGES: list[tuple[str, str]] = [
     ("DELETE FROM store", "the number of the newest event is missing"),
     ("UPDATE sessions SET lease_owner = 'x' WHERE id = 3", "expected a lease with an owner and an end"),
     ("UPDATE sessions SET app_name = '-' WHERE id = 3", "app_name: expected"),
-    ("UPDATE shared_pasts SET first_seq = -1", "its shared past makes no sense: -1"),
-    ("UPDATE shared_pasts SET last_seq = 'x'", "its shared past makes no sense"),
-    ("UPDATE shared_pasts SET last_seq = 9223372036854775807", "its shared past makes no sense"),
-    ("UPDATE shared_pasts SET last_seq = 99", "newest link of the hash chain"),
+    ("UPDATE shared_pasts SET first_seq = -1", "the past of session row 5 makes no sense: [-1, 3, 1] from 0"),
+    ("UPDATE shared_pasts SET last_seq = 'x'", "the past of session row 5 makes no sense"),
+    ("UPDATE shared_pasts SET last_seq = 9223372036854775807", "the past of session row 5 makes no sense"),
+    ("UPDATE shared_pasts SET last_seq = 99", "the past of session row 5 makes no sense"),
     ("UPDATE shared_pasts SET log = 2", "event 4"),
     ("UPDATE sessions SET session_id = 'renamed' WHERE id = 3", ""),
 ]
@@ -587,6 +587,22 @@ async def test_a_shared_past_that_makes_no_sense_is_damage(copy: Path, tmp_path:
     repaired = repair(copy, tmp_path / "new.db")
     assert repaired.losses == []  # the hash chain tells the right one
     assert verify(tmp_path / "new.db") == []
+
+
+async def test_a_fork_does_not_go_on_where_another_session_does(tmp_path: Path) -> None:
+    """
+    Its past cannot go beyond its newest event: what it said next would be hidden by what the other one has said there.
+    """
+    async with SqliteSessionService(tmp_path / "a.db", durability="process") as service:
+        session = await service.create_session(app_name="app", user_id="u", session_id="s")
+        for number in range(6):
+            await append(service, session, k=number)
+        await service.fork_session(app_name="app", user_id="u", session_id="s", at_seq=3, new_session_id="fork")
+    sql(tmp_path / "a.db", "UPDATE shared_pasts SET last_seq = 4")
+    assert "makes no sense: [0, 4, 1] from 0" in str(verify(tmp_path / "a.db")[0])
+    async with SqliteSessionService(tmp_path / "a.db", durability="process") as service:
+        with pytest.raises(StorageCorruptError, match="makes no sense"):
+            await get(service, "fork")
 
 
 def test_the_names_of_these_tests_are_those_of_the_file(original: Path) -> None:

@@ -30,10 +30,10 @@ from ...errors import AlreadyExistsError, InvalidValueError
 from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey, session_key
 from .._past import LogFold, invocation_at
-from .._scoped import CHAIN_START, Segment
+from .._scoped import CHAIN_START, SEQ_MAX, Segment
 from .._sqlite._errors import SQLITE_ERRORS, storage_error
 from .._sqlite._format import check_place, foreign_parts, make_format
-from .._sqlite._logs import SEQ_MAX, link
+from .._sqlite._logs import link, read_segments
 from .._sqlite._rows import write_call, write_invocation
 from .._sqlite._schema import FORMAT
 from ._artifacts import save_artifacts
@@ -54,7 +54,6 @@ from ._verify import (
     open_to_read,
     scan,
     scope_place,
-    sound_segments,
     verify,
 )
 
@@ -302,7 +301,7 @@ class _Repair:
 
     def _claimed_past(self, session: int) -> Sequence[Segment]:
         try:
-            return sound_segments(self._old, session)[:-1]
+            return read_segments(self._old, session)[:-1]
         except ROW_ERRORS:
             return ()
 

@@ -10,8 +10,8 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, Final
 
+from .._scoped import SEQ_MAX
 from .._sqlite._errors import SQLITE_ERRORS
-from .._sqlite._logs import SEQ_MAX
 
 __all__ = ["salvaged"]
 

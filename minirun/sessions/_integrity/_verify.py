@@ -16,7 +16,7 @@ be one), when a fork was made, how far a lease reaches, how an invocation has en
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from os import PathLike
@@ -34,10 +34,10 @@ from .._calls import OpenCall, Pending
 from .._invocation import InvocationStatus
 from .._key import SessionKey, session_key
 from .._past import LogFold
-from .._scoped import CHAIN_START, Segment
-from .._sqlite._errors import SQLITE_ERRORS, damage
+from .._scoped import CHAIN_START, SEQ_MAX, Segment
+from .._sqlite._errors import SQLITE_ERRORS
 from .._sqlite._format import APPLICATION_ID, foreign_parts
-from .._sqlite._logs import SEQ_MAX, link, newest_no
+from .._sqlite._logs import link, newest_no, read_segments
 from .._sqlite._rows import ROW, Row, read_open_calls, row_of
 from .._sqlite._schema import FORMAT
 from .._sqlite._state import NO_USER, shared_user
@@ -53,6 +53,7 @@ __all__ = [
     "Progress",
     "SharedScope",
     "Step",
+    "base_problem",
     "base_values",
     "could_end",
     "fold_shared",
@@ -61,7 +62,6 @@ __all__ = [
     "open_to_read",
     "scan",
     "scope_place",
-    "sound_segments",
     "verify",
 ]
 
@@ -147,25 +147,6 @@ class Step:
 def is_number(value: object) -> bool:
     """Whether it could be a `seq`, a `commit_no` or an id."""
     return type(value) is int and 0 <= value < SEQ_MAX
-
-
-def sound_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
-    """
-    Where the events of the session are, as `read_segments`, checked: without a gap, each in an older log.
-
-    Raises:
-        sqlite3.DatabaseError: They are not.
-    """
-    expected = 0
-    found = []
-    query = "SELECT first_seq, last_seq, log FROM shared_pasts WHERE session = ? ORDER BY first_seq"
-    for first, last, log in db.execute(query, (session,)):
-        if first != expected or not all(map(is_number, (first, last, log))) or last < first or log >= session:
-            problem = f"{brief(first, 40)} to {brief(last, 40)} of log {brief(log, 40)}, from {expected} on"
-            raise damage(f"its shared past makes no sense: {problem}")
-        found.append(Segment(first, last, log))
-        expected = last + 1
-    return (*found, Segment(expected, SEQ_MAX, session))
 
 
 def scan(db: sqlite3.Connection, segments: Iterable[Segment], revision: int | None) -> Iterator[Step]:
@@ -279,7 +260,7 @@ class _Verifier:
         row = row_of(columns)
         if problem := lease_problem(row.epoch, row.owner, row.expires):
             self._report(place, problem)
-        segments = sound_segments(self._db, row.id)
+        segments = read_segments(self._db, row.id, row.revision)
         log = LogFold()
         invocations = self._invocations(row.id)
         noted_here = [noted for found in invocations.values() for noted in found]
@@ -390,25 +371,14 @@ class _Verifier:
         for scope in sorted(numbers.keys() | expected.keys(), key=repr):
             wanted = expected.get(scope, SharedScope({}, 0))
             self._compare(scope_place(*scope), stored.get(scope, {}), wanted.values)
-            self._check_numbers(scope_place(*scope), numbers.get(scope, {}), wanted)
+            for problem in wanted.number_problems(numbers.get(scope, {})):
+                self._report(scope_place(*scope), problem)
         self._check_bases()
-
-    def _check_numbers(self, place: str, stored: dict[str, Any], wanted: SharedScope) -> None:
-        """By these numbers other processes learn what has changed, removals included."""
-        for key, number in stored.items():
-            if wanted.numbers.get(key, number) != number or not is_number(number):
-                numbers = f"expected the number {wanted.numbers.get(key)}, found {brief(number, 40)}"
-                self._report(place, f"state key {brief(key)}: {numbers}")
-            elif key not in wanted.numbers and number > wanted.base_no:
-                self._report(place, f"state key {brief(key)}: no event has the number {number}")
-        for key in wanted.numbers.keys() - stored.keys() - wanted.values.keys():
-            self._report(place, f"state key {brief(key)}: its removal is not noted")
 
     def _check_bases(self) -> None:
         [newest] = self._db.execute("SELECT max(deleted_no) FROM store").fetchone()
         for app, user, number in self._db.execute("SELECT app_name, user_id, commit_no FROM shared_base"):
-            if not is_number(number) or not is_number(newest) or number > newest:
-                problem = f"its base has the number {brief(number, 40)}, beyond {brief(newest, 40)}"
+            if problem := base_problem(number, newest):
                 self._report(scope_place(app, user), problem)
 
     def _check_unused(self) -> None:
@@ -479,6 +449,27 @@ class SharedScope:
             self.values.pop(key, None)
         else:
             self.values[key] = value
+
+    def number_problems(self, stored: Mapping[str, Any]) -> Iterator[str]:
+        """
+        What is wrong with the numbers in the rows of the scope, which are *stored* by their keys.
+
+        By these other processes learn what has changed, removals included.
+        """
+        for key, number in stored.items():
+            if self.numbers.get(key, number) != number or not is_number(number):
+                yield f"state key {brief(key)}: expected the number {self.numbers.get(key)}, found {brief(number, 40)}"
+            elif key not in self.numbers and number > self.base_no:
+                yield f"state key {brief(key)}: no event has the number {number}"
+        for key in sorted(self.numbers.keys() - stored.keys() - self.values.keys()):
+            yield f"state key {brief(key)}: its removal is not noted"
+
+
+def base_problem(number: object, newest: object) -> str:
+    """What is wrong with the number of a shared scope's base, given the *newest* one; nothing, if it can be one."""
+    if is_number(number) and is_number(newest) and number <= newest:  # type: ignore[operator]  # numbers, both
+        return ""
+    return f"its base has the number {brief(number, 40)}, beyond {brief(newest, 40)}"
 
 
 def base_values(user: str, number: object, value: object) -> dict[str, JSON]:

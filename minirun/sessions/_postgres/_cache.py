@@ -21,11 +21,11 @@ from .._earlier import PAGE_EVENTS, load_earlier
 from .._fold import apply_event
 from .._kept import SESSION_BYTES, KeptSessions
 from .._key import SessionKey
-from .._scoped import CachedScope, Segment
+from .._scoped import SEQ_MAX, CachedScope, Segment
 from .._session import GetSessionConfig
 from ._database import Database
 from ._logs import Line, events_of, read_lines
-from ._rows import CALL, ROW, call_of, corrupt, row_of, segments_of
+from ._rows import CALL, ROW, call_of, corrupt, read_segments, row_of
 from ._session import DatabaseSession, Row
 from ._state import NO_USER, Scopes, news_call, read_state, take_news
 
@@ -193,7 +193,7 @@ class SessionCache(KeptSessions[DatabaseSession]):
             return []
         name = self._database.name
         row = row_of(name, found.rows[0])
-        segments = segments_of(pasts.rows, row.id)
+        segments = read_segments(name, pasts.rows, row)
         compaction = await self.compaction_at(segments, row.compaction) if row.compaction else None
         if key in self.sessions:
             return None  # another task was faster
@@ -208,7 +208,7 @@ class SessionCache(KeptSessions[DatabaseSession]):
     def made(self, key: SessionKey, row: Row) -> DatabaseSession:
         """The live session of one that was just made, without state and events, and not kept yet."""
         both = (self._scope(key.app_name, NO_USER), self._scope(key.app_name, key.user_id))
-        return DatabaseSession(key, row, {}, both, segments_of([], row.id), {}, SESSION_BYTES)
+        return DatabaseSession(key, row, {}, both, (Segment(0, SEQ_MAX, row.id),), {}, SESSION_BYTES)
 
     def scopes_of(self, key: SessionKey) -> Scopes:
         """The shared scopes of a session with this key, by app and user."""

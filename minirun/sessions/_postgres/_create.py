@@ -26,12 +26,18 @@ from ._state import STATE_KEY_BYTES, news_call, operation_error, shared_rows, st
 from ._statement import Rows, create_call
 from ._text import read_key, stored_key
 
-__all__ = ["already_exists", "check_counter", "create_session", "is_duplicate"]
+__all__ = ["already_exists", "check_counter", "check_duplicate", "create_session"]
 
 _COUNTER = Statement("counter", "SELECT FROM minirun.store")
 
 # The name of the constraint that says that there is one session of a name: the server's own, of the table's columns.
 _ONE_OF_A_NAME = "sessions_app_name_user_id_session_id_key"
+# Those that say that there is one session of a number.
+_ONE_OF_A_NUMBER = frozenset({"sessions_pkey", "events_pkey", "shared_pasts_pkey", "invocations_pkey"})
+_TAKEN = (
+    "expected session_no in minirun.store to be the number of the newest session, found a lower one;"
+    " if `minirun sessions verify` tells of nothing else, set it to the highest id in minirun.sessions"
+)
 
 
 def already_exists(key: SessionKey) -> AlreadyExistsError:
@@ -39,10 +45,21 @@ def already_exists(key: SessionKey) -> AlreadyExistsError:
     return AlreadyExistsError(f"there is a {key} already; get it with get_session, or choose another id")
 
 
-def is_duplicate(error: StorageRolledBackError) -> bool:
-    """Whether it says that there is such a session, and not that something else is there twice, as in a damaged one."""
+def check_duplicate(name: str, key: SessionKey, error: StorageRolledBackError) -> None:
+    """
+    Look whether the server has refused to make a session because something of it is there; *name* is the database's.
+
+    Raises:
+        AlreadyExistsError: There is a session of this key.
+        StorageCorruptError: There is something of its number, which is a new one.
+    """
     cause = error.__cause__
-    return sqlstate(error) == "23505" and isinstance(cause, ServerError) and cause.constraint == _ONE_OF_A_NAME
+    if sqlstate(error) != "23505" or not isinstance(cause, ServerError):
+        return
+    if cause.constraint == _ONE_OF_A_NAME:
+        raise already_exists(key) from None
+    if cause.constraint in _ONE_OF_A_NUMBER:
+        raise corrupt(name, _TAKEN) from error
 
 
 async def check_counter(database: Database) -> None:
@@ -66,7 +83,7 @@ async def create_session(
     Raises:
         AlreadyExistsError: There is such a session.
         InvalidValueError: The key is too long, or an operation does not fit the shared state.
-        StorageCorruptError: The row that counts is gone.
+        StorageCorruptError: The row that counts is gone, or counts wrong.
     """
     created, newest = events[0].timestamp, events[-1]
     assert created is not None
@@ -79,8 +96,7 @@ async def create_session(
     try:
         made, news = await database.write(call, news_call(scopes))
     except StorageRolledBackError as error:
-        if is_duplicate(error):
-            raise already_exists(key) from None
+        check_duplicate(database.name, key, error)
         if sqlstate(error) == REFUSED_OPERATION:
             raise _operation_error(events, error) from None
         raise

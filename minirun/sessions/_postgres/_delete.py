@@ -10,7 +10,7 @@ from ._artifacts import DELETE_ARTIFACTS
 from ._cache import FIND, PASTS
 from ._database import Database
 from ._leases import CHANNEL
-from ._rows import row_of, segments_of
+from ._rows import row_of
 from ._session import Row
 
 __all__ = ["delete_session"]
@@ -91,7 +91,7 @@ async def delete_session(database: Database, key: SessionKey, owner: str, *, gon
         row = row_of(database.name, found.rows[0])
         if not row.is_free and row.owner != gone:
             return row
-        logs = [segment.log for segment in segments_of(pasts.rows, row.id) if segment.log != row.id]
+        logs = [log for _, _, log in pasts.rows]
         await transaction.run(
             _DELETE_LOG(row.id),
             _DELETE_MESSAGES(row.id),

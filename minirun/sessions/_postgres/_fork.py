@@ -28,9 +28,9 @@ from .._scoped import Segment
 from .._shared_past import share_events
 from ._artifacts import fork_artifacts, reserved_rows, taken_error, taken_name
 from ._cache import CALLS, FIND, PASTS, STATE, THERE, SessionCache
-from ._create import already_exists, check_counter, is_duplicate
+from ._create import check_counter, check_duplicate
 from ._database import Database
-from ._rows import INVOCATION, call_of, call_row, corrupt, row_of, segments_of, stored_invocation, stored_status
+from ._rows import INVOCATION, call_of, call_row, corrupt, read_segments, row_of, stored_invocation, stored_status
 from ._statement import Rows, fork_call
 from ._text import stored_key
 
@@ -55,7 +55,7 @@ async def fork_session(
 
     Raises:
         SessionNotFoundError, AlreadyExistsError, InvalidValueError: See `BaseSessionService.fork_session`.
-        StorageCorruptError: The row that counts is gone.
+        StorageCorruptError: The row that counts is gone, or counts wrong.
     """
     while True:
         place, name = (key.app_name, key.user_id, key.session_id), database.name
@@ -68,7 +68,7 @@ async def fork_session(
         source = row_of(name, found.rows[0])
         check_fork_seq(key, at_seq, source.revision)
         at = source.revision if at_seq is None else at_seq
-        segments = [each for each in segments_of(pasts.rows, source.id) if each.first_seq <= at]
+        segments = [each for each in read_segments(name, pasts.rows, source) if each.first_seq <= at]
         past = None
         if at < source.revision:  # what it was then is found by going through its log
             log = await read(key, -1, at + 2)
@@ -99,8 +99,7 @@ async def fork_session(
     try:
         made, *_ = await database.write(call, *artifacts)
     except StorageRolledBackError as error:
-        if is_duplicate(error):
-            raise already_exists(new) from None
+        check_duplicate(name, new, error)
         if (filename := taken_name(error)) is not None:
             raise taken_error(filename, new.session_id) from None
         raise

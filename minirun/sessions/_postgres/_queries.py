@@ -22,7 +22,7 @@ from ._cache import FIND, PASTS
 from ._database import Database
 from ._leases import Leases
 from ._logs import events_of, log_of, read_lines
-from ._rows import CALL, FREE, INVOCATION, call_of, row_of, segments_of, stored_invocation
+from ._rows import CALL, FREE, INVOCATION, call_of, read_segments, row_of, stored_invocation
 from ._schema import UNFINISHED, WAITS
 from ._state import read_key_of, read_value
 from ._text import stored_key
@@ -114,7 +114,7 @@ class Queries:
             if not found.rows:
                 return []
             row = row_of(self._database.name, found.rows[0])
-            segments = segments_of(pasts.rows, row.id)
+            segments = read_segments(self._database.name, pasts.rows, row)
             last = row.revision if limit is None else min(row.revision, after_seq + limit)
             events: list[Event] = []
             for first in range(after_seq + 1, last + 1, PAGE_EVENTS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from ..._json import brief, dumps, loads
@@ -10,13 +11,13 @@ from ...errors import StorageCorruptError
 from .._calls import OpenCall, Pending
 from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey
-from .._scoped import Segment
+from .._scoped import Segment, segments_of
 from ._session import SEQ_MAX, Row
 from ._text import read_key, stored_key
 
 __all__ = [
-    "CALL", "FREE", "INVOCATION", "ROW", "call_of", "call_row", "corrupt", "row_of", "segments_of", "stored_invocation",
-    "stored_status",
+    "CALL", "FREE", "INVOCATION", "ROW", "call_of", "call_row", "corrupt", "read_segments", "row_of",
+    "stored_invocation", "stored_status",
 ]  # fmt: skip
 
 # Whether no other living worker has the lease of the session `s`; `$1` is the worker that asks. A worker holds an
@@ -58,10 +59,14 @@ def row_of(name: str, columns: Sequence[Any]) -> Row:
     return row
 
 
-def segments_of(rows: Sequence[Sequence[Any]], session: int) -> tuple[Segment, ...]:
-    """Where the events of a session are, in order, given its rows of `shared_pasts`; the last is its own log."""
-    past = [Segment(*columns) for columns in rows]
-    return (*past, Segment(past[-1].last_seq + 1 if past else 0, SEQ_MAX, session))
+def read_segments(name: str, past: Sequence[Sequence[Any]], row: Row) -> tuple[Segment, ...]:
+    """
+    Where the events of a session are, given its rows of `shared_pasts`; see `segments_of`.
+
+    Raises:
+        StorageCorruptError: They make no sense.
+    """
+    return segments_of(past, row.id, row.revision, partial(corrupt, name))
 
 
 def call_row(call: OpenCall) -> tuple[str, int, int, str, int, str]:

@@ -70,9 +70,9 @@ class DatabaseSessionService(BaseSessionService):
         env: Where time and ids come from.
 
     Raises:
-        ConfigurationError: The URL is none.
-        NotSupportedError: It is of another database, or an option of SQLAlchemy's was given; or a class that is derived
-            from this one was given a SQLite file.
+        ConfigurationError: The URL is none, or libpq cannot read it.
+        NotSupportedError: It is of another database; an option of SQLAlchemy's or of another driver's was given, or
+            stands in the URL; or a class that is derived from this one was given a SQLite file.
         StorageFormatError: On first use: the server is older than 14, its encoding is not UTF8, there is a pooler in
             transaction mode in between, or a newer minirun has written the schema.
         StorageReadOnlyError: On first use: we may not make the schema, or the server is a standby.

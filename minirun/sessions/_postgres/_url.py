@@ -45,6 +45,23 @@ _REPLACED: Final = {
     "future": _ENGINE,
 }
 
+_CACHE: Final = "each connection prepares what it executes often; leave it out"
+
+# What URLs give to other drivers, mostly to asyncpg, and what replaces it. libpq itself reads `ssl=true`.
+_OF_DRIVERS: Final = {
+    "ssl": "write sslmode=require",
+    "prepared_statement_cache_size": _CACHE,
+    "prepared_statement_name_func": _CACHE,
+    "statement_cache_size": _CACHE,
+    "max_cached_statement_lifetime": _CACHE,
+    "max_cacheable_statement_size": _CACHE,
+    "prepare_threshold": _CACHE,
+    "command_timeout": "each statement has a time-out of its own; leave it out",
+    "timeout": "write connect_timeout=SECONDS",
+    "server_settings": "write options=-c%20NAME%3DVALUE",
+    "async_fallback": _ENGINE,
+}
+
 _REASONS: Final = {
     "mysql": "its servers have no statement that stores a group and says what of it was stale",
     "mariadb": "its servers have no statement that stores a group and says what of it was stale",
@@ -106,7 +123,8 @@ def postgres_url(
     Messages call who needs it *service*; *own* is what else can be done.
 
     Raises:
-        NotSupportedError: It is of a database that is not supported; the message has the reason and the way.
+        NotSupportedError: It is of a database that is not supported; the message has the reason and the way. Or it has
+            an option of SQLAlchemy's, or of another driver's; the message says what replaces it.
         ConfigurationError: It is none. What else is wrong in it, the driver refuses, without showing it.
     """
     if not isinstance(db_url, str):
@@ -123,4 +141,9 @@ def postgres_url(
     if not colon or kind not in ("postgresql", "postgres"):
         msg = "expected db_url to begin with postgresql:// or sqlite:///, found another beginning"
         raise ConfigurationError(f"{msg}; a file is sqlite:///FILE, four slashes for an absolute path")
+    for option in rest.partition("?")[2].split("&"):
+        name, _, value = option.partition("=")
+        if (name, value) != ("ssl", "true") and (advice := {**_REPLACED, **_OF_DRIVERS}.get(name)):
+            msg = f"{service} has no use for the option {name} in db_url: {advice}"
+            raise NotSupportedError(msg)
     return f"{kind}://{rest}"

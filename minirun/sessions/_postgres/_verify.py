@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from itertools import pairwise
 from typing import Any, Final
 
 from ..._codec import from_json
@@ -24,15 +23,24 @@ from ..._postgres._values import Statement
 from ...errors import InvalidValueError, StorageCorruptError
 from ...events import Event
 from .._calls import Pending
-from .._integrity._verify import Damage, SharedScope, Step, base_values, could_end, lease_problem, scope_place
+from .._integrity._verify import (
+    Damage,
+    SharedScope,
+    Step,
+    base_problem,
+    base_values,
+    could_end,
+    lease_problem,
+    scope_place,
+)
 from .._invocation import InvocationStatus
 from .._key import SessionKey
 from .._past import LogFold
-from .._scoped import CHAIN_START, Segment
+from .._scoped import CHAIN_START, Segment, segments_of
 from .._service import BaseSessionService
 from .._sqlite._logs import link
 from .._state import Scope, scope_of, writes_of
-from ._rows import CALL, call_of, segments_of
+from ._rows import CALL, call_of
 from ._service import DatabaseSessionService
 from ._state import shared_user
 from ._text import read_key
@@ -45,7 +53,16 @@ PAGE: Final = 500
 # One statement of a page, or of the list of all sessions.
 READ_S: Final = 120.0
 
-_STORE: Final = Statement("verify_store", "SELECT id::int8, commit_no, session_no FROM minirun.store", once=True)
+# With the highest numbers that anything has.
+_STORE: Final = Statement(
+    "verify_store",
+    """
+    SELECT s.commit_no, s.session_no, coalesce(greatest(
+        (SELECT max(commit_no) FROM minirun.events), (SELECT max(commit_no) FROM minirun.shared_base)
+    ), 0), coalesce((SELECT max(id) FROM minirun.sessions), 0) FROM minirun.store s
+    """,
+    once=True,
+)
 _SESSIONS: Final = Statement(
     "verify_sessions",
     "SELECT id, app_name, user_id, session_id, revision, update_time, chain, compaction,"
@@ -138,7 +155,11 @@ class _Verifier:
         if len(store.rows) != 1:
             self._report("database", f"expected one row of its counter, found {len(store.rows)}")
             return self._damages
-        [(_, self._newest, sessions)] = store.rows
+        [(self._newest, sessions, newest, newest_session)] = store.rows
+        if self._newest > newest:  # where it is lower, that is told of each event beyond
+            self._report("database", f"expected its counter at event number {newest}, found {self._newest}")
+        if sessions < newest_session:
+            self._report("database", f"expected its counter at session {newest_session} or later, found {sessions}")
         after = -1
         while True:
             [page] = await self._transaction.run(_SESSIONS(after, PAGE))
@@ -171,12 +192,13 @@ class _Verifier:
         pasts, state, calls, runs = await self._transaction.run(
             _PASTS(session), _STATE(session), _CALLS(session), _RUNS(session)
         )
-        segments = segments_of(pasts.rows, session)
-        if any(later.first_seq != earlier.last_seq + 1 for earlier, later in pairwise(segments)):
-            self._report(place, "its shared past makes no sense")
-            return
         if revision < 0:
             self._report(place, f"expected a revision from 0 up, found {revision}")
+            return
+        try:
+            segments = segments_of(pasts.rows, session, revision, ValueError)
+        except ValueError as error:
+            self._report(place, str(error))
             return
         if problem := lease_problem(epoch, owner, expires):
             self._report(place, problem)
@@ -203,7 +225,8 @@ class _Verifier:
             self._report(place, f"expected the update time {last.event.timestamp}, found {updated}")
         if fold.compactions.seq != compaction:
             self._report(place, f"expected its newest compaction at {fold.compactions.seq}, found {compaction}")
-        self._compare(place, self._values(place, state.rows), {k: dumps(v) for k, v in fold.values.session.items()})
+        values, _ = self._values(place, state.rows)
+        self._compare(place, values, {key: dumps(value) for key, value in fold.values.session.items()})
         paused = self._check_runs(place, runs.rows, begun, revision, epoch)
         self._check_calls(place, calls.rows, fold, paused)
 
@@ -244,15 +267,19 @@ class _Verifier:
                 problem = f"it cannot be read: {error}"
         return Step(expected, None, problem=problem)
 
-    def _values(self, place: str, rows: Iterable[Sequence[Any]]) -> dict[str, str]:
-        """What state is stored, each value as we would write it."""
-        found = {}
-        for stored, long_key, value in rows:
+    def _values(self, place: str, rows: Iterable[Sequence[Any]]) -> tuple[dict[str, str], dict[str, int]]:
+        """What state is stored, each value as we would write it, and the numbers that the rows of shared state have."""
+        values, numbers = {}, {}
+        for stored, long_key, value, *number in rows:
             try:
-                found[read_key(stored, long_key)] = dumps(loads(value))
+                key = read_key(stored, long_key)
+                if number:
+                    numbers[key] = number[0]
+                if value is not None:  # it was removed
+                    values[key] = dumps(loads(value))
             except (ValueError, TypeError, RecursionError) as error:
                 self._report(place, f"state key {brief(stored)} cannot be read: {error}")
-        return found
+        return values, numbers
 
     def _compare(self, place: str, stored: dict[str, str], expected: dict[str, str]) -> None:
         for key in sorted(stored.keys() | expected.keys()):
@@ -310,6 +337,8 @@ class _Verifier:
         stored, bases = await self._transaction.run(_SHARED(), _BASES())
         scopes: dict[tuple[str, str], SharedScope] = {}
         for app, user, number, value in bases.rows:
+            if problem := base_problem(number, self._newest):
+                self._report(scope_place(app, user), problem)
             try:
                 scopes[app, user] = SharedScope(base_values(user, number, value), number)
             except (ValueError, TypeError, RecursionError) as error:
@@ -319,19 +348,14 @@ class _Verifier:
                 if scope_of(key) is not Scope.SESSION:
                     self._apply(scopes, (app, shared_user(key, user)), number, key, write)
         found: dict[tuple[str, str], list[Sequence[Any]]] = {}
-        numbers: dict[tuple[str, str, str], int] = {}
-        for app, user, stored_name, long_key, value, number in stored.rows:
-            rows = found.setdefault((app, user), [])
-            if value is not None:
-                rows.append((stored_name, long_key, value))
-            numbers[app, user, stored_name] = number
-        for place in sorted(scopes.keys() | found.keys()):
-            wanted = scopes.get(place, SharedScope({}, 0)).values
-            values = self._values(scope_place(*place), found.get(place, []))
-            self._compare(scope_place(*place), values, {key: dumps(value) for key, value in wanted.items()})
-        for (app, user, name), number in numbers.items():
-            if not 0 < number <= self._newest:
-                self._report(scope_place(app, user), f"state key {brief(name)} has the number {number}")
+        for app, user, *row in stored.rows:
+            found.setdefault((app, user), []).append(row)
+        for scope in sorted(scopes.keys() | found.keys()):
+            place, wanted = scope_place(*scope), scopes.get(scope, SharedScope({}, 0))
+            values, numbers = self._values(place, found.get(scope, ()))
+            self._compare(place, values, {key: dumps(value) for key, value in wanted.values.items()})
+            for problem in wanted.number_problems(numbers):
+                self._report(place, problem)
 
     def _apply(
         self, scopes: dict[tuple[str, str], SharedScope], place: tuple[str, str], number: int, key: str, write: Any

@@ -17,11 +17,11 @@ from ...events import Event
 from .._fold import apply_event
 from .._kept import SESSION_BYTES, KeptSessions
 from .._key import SessionKey
-from .._scoped import CachedScope, ScopedSession
+from .._scoped import SEQ_MAX, CachedScope, ScopedSession
 from .._session import GetSessionConfig
 from ._errors import corrupt
 from ._file import SqliteFile
-from ._logs import SEQ_MAX, read_lines, read_segments
+from ._logs import read_lines, read_segments
 from ._rows import ROW, Row, find_session, read_open_calls, row_of
 from ._state import NO_USER, read_state, refresh_scopes
 
@@ -117,7 +117,7 @@ class SessionCache(KeptSessions[ScopedSession]):
         """A live session without events; its shared scopes are current up to the number *until*."""
         values, size = read_state(db, self.file.name, row.id)
         scopes = (self._scope(key.app_name, NO_USER), self._scope(key.app_name, key.user_id))
-        segments, open_calls = read_segments(db, row.id), read_open_calls(db, row.id)
+        segments, open_calls = read_segments(db, row.id, row.revision), read_open_calls(db, row.id)
         live = ScopedSession(key, row, values, scopes, segments, open_calls, SESSION_BYTES + size)
         live.compaction = self.compaction_at(db, live, row.compaction)
         refresh_scopes(db, self.file.name, live, until)

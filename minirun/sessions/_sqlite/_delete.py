@@ -12,7 +12,7 @@ from ._artifacts import delete_artifacts, scope_of_artifacts
 from ._cache import SessionCache
 from ._file import Transaction
 from ._leases import Leases
-from ._logs import newest_no, read_segments
+from ._logs import newest_no
 from ._rows import Row, find_session
 from ._state import NO_USER, read_key
 
@@ -27,7 +27,7 @@ def delete_session(cache: SessionCache, leases: Leases, key: SessionKey, transac
         if not leases.is_free(row):
             return row
         _write_base(db, cache.file.name, key)
-        logs = [segment.log for segment in read_segments(db, row.id)]
+        logs = [row.id, *(log for (log,) in db.execute("SELECT log FROM shared_pasts WHERE session = ?", (row.id,)))]
         db.execute("DELETE FROM events WHERE log = ?", (-row.id,))  # the messages that wait
         db.execute("DELETE FROM sessions WHERE id = ?", (row.id,))
         delete_artifacts(db, scope_of_artifacts(key), staged=True)

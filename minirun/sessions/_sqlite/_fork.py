@@ -79,7 +79,7 @@ def _write_fork(
     at = source.revision if at_seq is None else at_seq
     if at < source.revision and past is None:
         return False
-    segments = tuple(segment for segment in read_segments(db, source.id) if segment.first_seq <= at)
+    segments = tuple(segment for segment in read_segments(db, source.id, source.revision) if segment.first_seq <= at)
     [(newest, _)] = read_lines(db, name, segments, at, at + 1)
     [chain] = db.execute("SELECT chain FROM events WHERE log = ? AND seq = ?", (segments[-1].log, at)).fetchone()
     if past is not None and past.newest.id != newest.id:

@@ -15,17 +15,13 @@ from ..._json import brief
 from ...errors import InvalidValueError
 from ...events import Event
 from .._kept import memory_of
-from .._scoped import Segment
+from .._scoped import SEQ_MAX, Segment, segments_of
 from ._errors import corrupt, damage
 from ._file import Transaction
 
-__all__ = [
-    "NUMBER_MAX", "SEQ_MAX", "Segment", "base_no", "link", "may_be_called", "newest_no", "next_no",
-    "read_lines", "read_segments",
-]
+__all__ = ["NUMBER_MAX", "base_no", "link", "may_be_called", "newest_no", "next_no", "read_lines", "read_segments"]
 
-# SQLite's largest integer, and what no number in a file comes near.
-SEQ_MAX: Final = 2**63 - 1
+# What no number in a file comes near.
 NUMBER_MAX: Final = 2**62
 
 
@@ -48,15 +44,15 @@ def _newest(db: sqlite3.Connection) -> tuple[int, bool]:
     return found[0], bool(found[1])
 
 
-def read_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
-    """Where the events of the session are, in order; the last segment is its own log, without an end."""
-    rows = db.execute(
-        "SELECT first_seq, last_seq, log FROM shared_pasts WHERE session = ? ORDER BY first_seq", (session,)
-    )
-    past = tuple(Segment(*columns) for columns in rows)
-    if any(type(number) is not int for segment in past for number in segment):
-        raise damage(f"the shared past of session row {session} makes no sense: {brief(past)}")
-    return (*past, Segment(past[-1].last_seq + 1 if past else 0, SEQ_MAX, session))
+def read_segments(db: sqlite3.Connection, session: int, revision: int = SEQ_MAX) -> tuple[Segment, ...]:
+    """
+    Where the events of the session are, whose newest is *revision*; see `segments_of`.
+
+    Raises:
+        sqlite3.DatabaseError: They make no sense.
+    """
+    query = "SELECT first_seq, last_seq, log FROM shared_pasts WHERE session = ? ORDER BY first_seq"
+    return segments_of(db.execute(query, (session,)), session, revision, damage)
 
 
 def read_lines(

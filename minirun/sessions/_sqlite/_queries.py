@@ -61,7 +61,7 @@ class Queries:
                     return []
                 if row.id != incarnation:  # at the first page, and when it was deleted and made again meanwhile
                     incarnation, events = row.id, []
-                    segments = read_segments(db, row.id)
+                    segments = read_segments(db, row.id, row.revision)
                 first = after_seq + 1 + len(events)
                 last = row.revision if limit is None else min(row.revision, after_seq + limit)
                 page = read_lines(db, self._file.name, segments, first, min(first + PAGE_EVENTS, last + 1))

@@ -17,11 +17,11 @@ from typing import Final
 from ..._json import JSON, brief, dumps, freeze, loads
 from ...events import Event
 from .._fold import apply_event
-from .._scoped import CachedScope, ScopedSession
+from .._scoped import SEQ_MAX, CachedScope, ScopedSession
 from .._state import MISSING, Scope, Values, _Missing, scope_of, writes_of
 from ._errors import corrupt
 from ._file import Transaction
-from ._logs import SEQ_MAX, base_no
+from ._logs import base_no
 
 __all__ = [
     "NO_USER", "STATE_KEY_BYTES", "Uncommitted", "current_values", "mark_scopes", "note_shared", "read_key",

@@ -1,0 +1,55 @@
+"""Sound that an interruption has dropped: it is counted, wherever it waited for the caller."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from minirun import RunConfig
+from minirun.testing import ScriptedLive
+from minirun.testing._live_dialects import DialectName
+from minirun.testing._live_protocol import Conversation
+
+from ..live_client import both, new_runner
+
+VOICE = b"\1\0" * 2_400  # 0.1 s
+
+
+class Counting(ScriptedLive):
+    """A model that says how much sound its server has sent."""
+
+    def _conversation(self) -> Conversation:
+        self.conversation = super()._conversation()
+        return self.conversation
+
+
+@both
+@pytest.mark.parametrize("partial_buffer", [1, 16, 64])
+@pytest.mark.parametrize("speaks", [False, True])
+async def test_all_sound_is_given_or_told_as_dropped(
+    speaks: bool, partial_buffer: int, dialect: DialectName, autojump_clock: MockClock
+) -> None:
+    """What was read, in the inbox, on its way to a slow caller, or came too late, is told by the next stored events."""
+    model = Counting([" ".join(["word"] * 40), "Fine."], dialect=dialect, in_flight=0)
+    given = dropped = pieces = 0.0
+    config = RunConfig(partial_buffer=partial_buffer)
+    async with new_runner(model) as runner:
+        async with runner.run_live(user_id="u", session_id="s", run_config=config) as live:
+            await live.send_text("count")
+            async for event in live:
+                dropped += 0 if event.partial else (event.live or {}).get("dropped_audio_ms", 0)
+                if event.audio:
+                    given, pieces = given + len(event.audio) / 48, pieces + 1
+                if pieces == 3 and event.audio:
+                    await trio.sleep(1)
+                    if speaks:
+                        await live.send_audio(VOICE)
+                        await trio.sleep(0.1)
+                    else:
+                        await live.interrupt()
+                elif event.interrupted and not event.partial:
+                    await live.send_text("go on")
+                elif event.turn_complete and event.text == "Fine.":
+                    await live.aclose()
+    assert given + dropped == sum(model.conversation.said_ms.values())
