@@ -44,12 +44,21 @@ def with_whole_characters(line: bytes) -> str | None:
     """
     Return the JSON object of a line, with U+FFFD for each half of a character; None if the line has none.
 
-    Programs in JavaScript that cut a text in the middle of a character send the half, which no UTF-8 can write.
+    Programs in JavaScript that cut a text in the middle of a character send the half, which no UTF-8 can write. An
+    integer of more digits than Python reads becomes infinity, as a float beyond its range does; what takes the value
+    refuses it then, and knows whose it is.
     """
     try:
-        found = json.loads(line)
+        found = json.loads(line, parse_int=_number)
         if not isinstance(found, dict):
             return None
         return json.dumps(found, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     except (ValueError, RecursionError):
         return None
+
+
+def _number(digits: str) -> float:
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)

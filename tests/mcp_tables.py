@@ -138,6 +138,9 @@ def results() -> dict[str, Any]:
     for name in ("a text", "texts", "nothing", "a picture"):
         failed = mcp_types.CallToolResult(content=blocks[name], is_error=True)
         made[f"an error: {name}"] = _made(tool_value, failed, "desk", 10_000)
+    for name, block in (("no base64", blocks["no base64"][0]), ("what is embedded", blocks["what is embedded"][1])):
+        failed = mcp_types.CallToolResult(content=[text, block], is_error=True)
+        made[f"an error: a text beside {name}"] = _made(tool_value, failed, "desk", 10_000)
     long = mcp_types.TextContent(text="a\x1b" * 2_000 + "b")
     made["a long error"] = _made(tool_value, mcp_types.CallToolResult(content=[long], is_error=True), "desk", 1)
     values: list[Any] = [{"result": 1}, {"result": 1, "b": 2}, {"a": ["ü"]}, {}, {"a": float("nan")}, {"a": 10**400}]

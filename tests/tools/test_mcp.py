@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from minirun import InMemoryRunner, InMemorySessionService, LlmAgent, RunConfig,
 from minirun.errors import (
     ConfigurationError,
     LlmCallsLimitExceededError,
+    McpAuthenticationError,
     McpConnectionError,
     McpError,
     NotSupportedError,
@@ -849,6 +851,31 @@ async def test_headers_are_made_for_each_request_and_renewed_once() -> None:
         wanted[0] = "another"
         with pytest.raises(McpError, match="status 401"):
             await tools.get_tools()
+
+
+async def test_headers_that_are_refused_fail_those_alone_who_have_them() -> None:
+    """
+    While a connection is made several users may wait for it: one with a revoked token does not fail another's run.
+    """
+    user: ContextVar[str] = ContextVar("user")
+    found: list[tuple[str, bool]] = []
+
+    async def list_tools(tools: McpToolset, token: str) -> None:
+        user.set(token)
+        try:
+            found.append((token, bool(await tools.get_tools())))
+        except McpAuthenticationError:
+            found.append((token, False))
+
+    def headers(context: Any, *, refresh: bool) -> dict[str, str]:
+        return {"authorization": f"Bearer {user.get()}"}
+
+    async with guarded(kinds.made(), ["open"]) as url, McpToolset(url, headers=headers) as tools:
+        async with trio.open_nursery() as nursery:
+            for token in ("revoked", "revoked", "another", "open"):
+                nursery.start_soon(list_tools, tools, token)
+                await trio.lowlevel.checkpoint()  # so that they wait in this order
+    assert sorted(found) == [("another", False), ("open", True), ("revoked", False), ("revoked", False)]
 
 
 async def test_headers_may_ask_a_person_in_a_call() -> None:

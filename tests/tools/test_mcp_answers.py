@@ -20,6 +20,8 @@ from minirun import InMemoryRunner, LlmAgent
 from minirun.errors import McpError
 from minirun.testing import ScriptedLlm, call
 from minirun.tools.mcp import McpToolset, StdioServer
+from minirun.tools.mcp._progress import with_progress
+from minirun.tools.mcp._stdio import _message_or_error
 
 from ..helpers import PLACE
 from ..mcp_servers import older
@@ -86,15 +88,48 @@ async def test_a_text_that_was_cut_in_the_middle_of_a_character_is_repaired(tmp_
     assert found == {"result": "a smile: \U0001f600, half of one: \ufffd"}
 
 
-@pytest.mark.parametrize("value", ["NaN", "-Infinity", "[" * 150 + "]" * 150])
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "[" * 150 + "]" * 150, "9" * 5_000])
 async def test_a_result_that_no_log_can_hold_is_an_error_of_the_server(tmp_path: Path, value: str) -> None:
     """
-    Numbers that JSON has not, and what is nested too deep.
+    Numbers that JSON has not, an integer that Python does not read, and what is nested too deep.
     """
     result = f'{{"content": [], "structuredContent": {{"a": {value}}}}}'
     found = await told(tmp_path, f'{{"jsonrpc": "2.0", "id": ID, "result": {result}}}')
     assert found["error"]["type"] == "McpError"
     assert "cannot be stored" in found["error"]["message"]
+
+
+def test_a_request_that_is_none_of_the_protocol_is_left_to_the_client_to_refuse() -> None:
+    """
+    A question that is nested deeper than the official package reads is passed on without it, so that the server hears.
+    """
+    deep = "[" * 300 + "]" * 300
+    line = f'{{"jsonrpc": "2.0", "id": 9, "method": "elicitation/create", "params": {{"message": {deep}}}}}'
+    found = _message_or_error(line.encode())
+    assert found is not None
+    assert found.message == types.JSONRPCRequest(jsonrpc="2.0", id=9, method="elicitation/create")
+    for each in ('{"jsonrpc": "2.0", "method": 3}', '{"id": 9, "method": "ping"}', "starting ..."):
+        assert _message_or_error(each.encode()) is None
+
+
+async def test_progress_that_is_not_finite_does_not_cost_the_result() -> None:
+    """
+    A number that no float can hold is read as infinity: of how much is unknown then, or nothing is told.
+    """
+    told: list[tuple[str, float | None]] = []
+
+    class Context:
+        async def progress(self, message: str, *, fraction: float | None) -> None:
+            told.append((message, fraction))
+
+    async def work(report: Any) -> str:
+        for progress, total in ((1.0, 1e999), (1e999, 1e999), (float("nan"), 4.0), (-1e999, 4.0), (2.0, 4.0)):
+            await report(progress, total)
+        return "the result"
+
+    context: Any = Context()
+    assert await with_progress(context, work) == "the result"
+    assert told == [("1", None), ("2 of 4", 0.5)]
 
 
 # One whose list has two pages, and which tells of a change before the second one is read, the first time.

@@ -17,7 +17,7 @@ from mcp.server.request_state import RequestStateSecurity
 from minirun import InMemorySessionService, LlmAgent, Runner, SqliteSessionService
 from minirun.errors import InvalidMessageError
 from minirun.testing import ScriptedLlm, call
-from minirun.tools.mcp import McpToolset
+from minirun.tools.mcp import McpToolset, _conversation
 
 from ..helpers import PLACE
 from ..mcp_servers import desk
@@ -184,11 +184,15 @@ async def test_a_page_to_visit_is_a_question_with_the_url() -> None:
         ({"a": types.ElicitRequest(params=types.ElicitRequestURLParams(message="x", url="javascript:x"))}, "web page"),
         ({str(number): form(f"{number}?") for number in range(21)}, "up to 20 questions"),
         ({"a": form("x", **{"a\x1b": {"type": "string"}})}, "named fields"),
+        ({"a": form("x" * 64_000)}, "questions of a round of the MCP server"),
+        ({str(number): form("x" * 4_000) for number in range(20)}, "to have up to 64000 characters"),
+        ({"a": form("x", word={"type": "string", "enum": ["x" * 64_000]})}, "to have up to 64000 characters"),
     ],
 )
 async def test_what_no_person_can_be_asked_is_an_error(asked: Any, message: str) -> None:
     """
-    A page that is none, too many questions and a form that cannot be shown are told to the model, and pause nothing.
+    A page that is none, too many or too long questions and a form that cannot be shown are told to the model, and pause
+    nothing.
     """
     run = await Life(call("ask"), lambda: Asker(asked)).say("go")
     assert message in run.answer.text
@@ -199,12 +203,27 @@ async def test_what_a_server_asks_is_shown_without_escape_sequences() -> None:
     """
     The message of a server is cleaned and cut, and says which server asks; a pattern of it is never run here.
     """
-    evil = form("\x1b[2J" + "x" * 100_000, word={"type": "string", "pattern": "(a+)+$", "format": "email"})
+    evil = form("\x1b[2J" + "x" * 50_000, word={"type": "string", "pattern": "(a+)+$", "format": "email"})
     life = Life(call("ask"), lambda: Asker({"a": evil}))
     run = await life.say("go")
     assert "\x1b" not in run.pending[0].hint
     assert len(run.pending[0].hint) < 5_000
     assert "pattern" not in str(run.pending[0].schema)
+
+
+async def test_what_a_call_asks_in_all_its_rounds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Each question is stored with all that its round asks; the sum has a limit, which holds over all pauses of the call.
+    """
+    monkeypatch.setattr(_conversation, "LOGGED_CHARS_MAX", 6_000)
+    asker = Asker(*[{"a": form("x" * 900), "b": form("x" * 100)}] * 3)  # a round is stored twice
+    life = Life(call("ask"), lambda: asker)
+    run = await life.say("go")
+    for _ in range(3):
+        run = await life.say(run.pending[0].reply({"word": "one"}))
+    assert run.pending
+    run = await life.say(run.pending[0].reply({"word": "one"}))
+    assert "all the questions of a call" in run.answer.text
 
 
 async def test_a_server_that_asks_for_ever_is_stopped(autojump_clock: trio.testing.MockClock) -> None:

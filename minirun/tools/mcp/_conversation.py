@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import mcp_types
 from mcp import MCPError
 
-from ..._json import thaw
+from ..._json import dumps, thaw
 from ...errors import McpError
 from ...flows._questions import REQUEST_INPUT
 from ...runtime import ToolContext
@@ -46,9 +46,14 @@ Send: TypeAlias = Callable[[dict[str, Any] | None, str | None, Answers], Awaitab
 # A server that asks more often does not come to an end; it is the limit of a call, over all its pauses.
 ROUNDS_MAX = 50
 
-# It stands in the log, once for each question.
+# Both stand in the log, once for each question of their round. All the requests of a round together are of this length
+# at most, as JSON.
 STATE_CHARS_MAX = 64_000
+REQUESTS_CHARS_MAX = 64_000
 REQUESTS_MAX = 20
+
+# What all the rounds of a call may put into the log: as much as a single round of the most and the longest.
+LOGGED_CHARS_MAX = REQUESTS_MAX * (STATE_CHARS_MAX + REQUESTS_CHARS_MAX)
 
 # Between two calls of which the first has asked nothing, but wants to be called again.
 AGAIN_S = 0.1
@@ -95,6 +100,7 @@ class _Conversation:
         self._tool = tool
         self.told: list[tuple[str, mcp_types.ElicitResult]] = []  # what people have said, by what they were asked
         self._said: dict[str, mcp_types.ElicitResult] = {}  # of it, that of the last round, by keys
+        self._logged = 0  # characters of the server's, in the questions of the rounds so far
         self._usable: list[tuple[str, mcp_types.ElicitResult]] = []  # of it, what answers a question that is asked anew
 
     async def replay(self) -> tuple[dict[str, Any] | None, str | None]:
@@ -127,8 +133,20 @@ class _Conversation:
                 if answer is not None:
                     known[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
         turn = {"server": self._server.label, "requests": requests, "state": state, "known": known}
+        self._check_size(turn)
         await self._ask(turn)
         return (await self._responses(turn) if requests else None), state
+
+    def _check_size(self, turn: dict[str, Any]) -> None:
+        """Refuse a round whose questions would fill the log; what asks people nothing is not stored."""
+        size = len(dumps(turn["requests"])) if _for_people(turn) else 0
+        for most, found, what in (
+            (REQUESTS_CHARS_MAX, size, "the questions of a round"),
+            (LOGGED_CHARS_MAX, self._logged + _logged(turn), "all the questions of a call, with their states,"),
+        ):
+            if found > most:
+                msg = f"expected {what} of the MCP server {self._server.label!r} to have up to {most} characters"
+                raise McpError(f"{msg}, found {found}")
 
     def _take(self, asked: str) -> mcp_types.ElicitResult | None:
         for index, (other, answer) in enumerate(self._usable):
@@ -162,9 +180,9 @@ class _Conversation:
     async def _ask(self, turn: dict[str, Any]) -> None:
         """Ask people what they have to answer in this round, one question after the other."""
         self._said = {}
-        for key, request in sorted(turn["requests"].items()):
-            if request.get("method") != "elicitation/create" or key in turn["known"]:
-                continue
+        self._logged += _logged(turn)
+        for key in _for_people(turn):
+            request = turn["requests"][key]
             # As it was called then: behind another address it is the same question all the same.
             form = form_of(request["params"], turn["server"], self._tool)
             payload = {**form.about, KEY: {**turn, "asks": key}}
@@ -190,3 +208,15 @@ class _Conversation:
                 msg = f"the MCP server {self._server.label!r} asks for {method}, which it may not; see {option}"
                 raise McpError(msg)
         return responses
+
+
+def _for_people(turn: Mapping[str, Any]) -> list[str]:
+    """The keys of what people have to answer in this round, in the order in which they are asked."""
+    requests, known = turn["requests"], turn["known"]
+    return [key for key in sorted(requests) if requests[key].get("method") == "elicitation/create" and key not in known]
+
+
+def _logged(turn: Mapping[str, Any]) -> int:
+    """How many characters of the server's the questions of this round put into the log."""
+    asked = len(_for_people(turn))
+    return asked * (len(dumps(turn["requests"])) + len(turn["state"] or "")) if asked else 0

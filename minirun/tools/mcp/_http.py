@@ -20,10 +20,13 @@ from mcp.client.streamable_http import streamable_http_client
 from ..._connections import trusted
 from ._text import line
 
-__all__ = ["REQUEST", "Request", "http_streams"]
+__all__ = ["REFUSALS", "REQUEST", "Request", "http_streams"]
 
 # To find and greet the server. How long an answer may take is the call's own limit.
 CONNECT_TIMEOUT_S = 10.0
+
+# The statuses that speak of the headers of a request, not of the server.
+REFUSALS = (401, 403)
 
 
 @attrs.define(eq=False)
@@ -32,7 +35,7 @@ class Request:
 
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     status: int | None = None
-    """Of the last response that said no."""
+    """Of the last response that said no, to this request or to one with the same headers."""
     failure: str = ""
     """Why there was no response, or why it was broken off."""
 

@@ -11,6 +11,9 @@ if the client has gone. Nothing is raised out of the task.
 
 A server that was lost is connected to anew when somebody asks, at once; after an attempt that has failed the next one
 waits, twice as long each time.
+
+To connect, the task uses the headers of the request that has waited longest. A server that refuses these says nothing
+about other ones: only the requests with the same headers are told, and the next request in the queue is tried at once.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...errors import McpConnectionError
 from ...runtime._failure import first_failure
-from ._http import REQUEST, Request
+from ._http import REFUSALS, REQUEST, Request
 from ._text import line
 
 __all__ = ["Link"]
@@ -204,12 +207,14 @@ class Link:
             self._ended.set()
             for each in self._requests:
                 each.cancel()
-        is_early = trio.current_time() - since < LIVES_S  # also where it was never up
+        is_refused = since == math.inf and request.status in REFUSALS
+        is_early = trio.current_time() - since < LIVES_S and not is_refused  # also where it was never up
         self._failures = self._failures + 1 if is_early else 0
         pause_s = min(BACKOFF_S * 2 ** min(self._failures - 1, 10), BACKOFF_S_MAX) if self._failures else 0.0
         self._not_before = trio.current_time() + pause_s
         if since == math.inf:
-            self._answer(self._reason(failure, request, timed_out=scope.cancelled_caught))
+            why = self._reason(failure, request, timed_out=scope.cancelled_caught)
+            self._answer(why, like=request if is_refused else None)
 
     def _tell(self, why: str) -> None:
         self._why = why
@@ -240,10 +245,19 @@ class Link:
         first = first_failure(failure)
         return f"it could not be connected to: {line(f'{type(first).__name__}: {first}')}"
 
-    def _answer(self, why: str = "") -> None:
-        """Let those who wait go on: there is a connection, or *why* there is none."""
+    def _answer(self, why: str = "", *, like: Request | None = None) -> None:
+        """
+        Let those who wait go on: there is a connection, or *why* there is none.
+
+        With *like*, the request that was refused, only those with its headers go on, and have been refused as well.
+        """
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
+            if like is not None and waiter.request.headers != like.headers:
+                self._waiters.append(waiter)
+                continue
+            if like is not None:
+                waiter.request.status = like.status
             waiter.error = self.error(why) if why else None
             waiter.answered.set()
 

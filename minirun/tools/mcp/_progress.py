@@ -3,11 +3,13 @@ What a server tells of a call while it goes on, as `ctx.progress`.
 
 The official package calls back in tasks of its own, in any order, and nothing bounds how often. So a call back leaves
 what it was told in a channel that holds a few, and a task of the call emits it. What does not fit is dropped, and what
-is not more than what was told before: progress of the protocol only grows.
+is not more than what was told before: progress of the protocol only grows. Progress that is not finite says nothing,
+and is dropped, too; a total that is not finite is none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -30,6 +32,10 @@ async def with_progress(context: ToolContext, work: Callable[[ProgressFnT], Awai
     newest = float("-inf")
 
     async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
+        if not math.isfinite(progress):
+            return
+        if total is not None and not math.isfinite(total):
+            total = None
         try:
             send.send_nowait((progress, total, message))
         except (trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError):

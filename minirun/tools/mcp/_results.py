@@ -39,10 +39,11 @@ def tool_value(result: mcp_types.CallToolResult, label: str, bytes_max: int) -> 
         McpToolError: The server says that the tool has failed.
         McpError: The result has more than *bytes_max*, or media that are none.
     """
+    if result.is_error:  # what it says comes through, whatever stands beside it
+        said = "\n".join(_texts(result.content, label))
+        raise McpToolError(cleaned(said, ERROR_CHARS_MAX) or "the tool has failed, and does not say why")
     items = [_item(block, label) for block in result.content]
     texts = [item for item in items if isinstance(item, str)]
-    if result.is_error:
-        raise McpToolError(cleaned("\n".join(texts), ERROR_CHARS_MAX) or "the tool has failed, and does not say why")
     media = [item for item in items if isinstance(item, Blob)]
     structured = result.structured_content
     if structured is not None:
@@ -80,6 +81,17 @@ def text_of(messages: Iterable[mcp_types.PromptMessage], label: str, chars_max: 
         msg = f"expected the prompt of the MCP server {label!r} to have a text of up to {chars_max} characters"
         raise McpError(f"{msg}, found {found}")
     return text
+
+
+def _texts(blocks: Iterable[mcp_types.ContentBlock], label: str) -> list[str]:
+    """The texts among the blocks; media are not looked at."""
+    return [str(_item(block, label)) for block in blocks if not _is_media(block)]
+
+
+def _is_media(block: mcp_types.ContentBlock) -> bool:
+    if isinstance(block, mcp_types.EmbeddedResource):
+        return isinstance(block.resource, mcp_types.BlobResourceContents)
+    return isinstance(block, (mcp_types.ImageContent, mcp_types.AudioContent))
 
 
 def _item(block: mcp_types.ContentBlock, label: str) -> str | Blob:

@@ -29,7 +29,7 @@ from ..._json import brief
 from ...errors import ConfigurationError, McpAuthenticationError, McpConnectionError, McpError
 from ...runtime import ReadonlyContext
 from ._back_channel import Answers, BackChannel
-from ._http import REQUEST, Request, http_streams
+from ._http import REFUSALS, REQUEST, Request, http_streams
 from ._link import Link
 from ._servers import StdioServer
 from ._stdio import stdio_streams
@@ -211,7 +211,7 @@ class Server:
             raise McpError(msg) from None
 
     def _check_let_in(self, request: Request, what: str) -> None:
-        if request.status in (401, 403):
+        if request.status in REFUSALS:
             msg = f"the MCP server {self.label!r} has refused {what} with status {request.status}; see headers="
             raise McpAuthenticationError(msg)
 

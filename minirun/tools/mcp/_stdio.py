@@ -170,7 +170,8 @@ def _message_or_error(text: bytes) -> SessionMessage | None:
     The message in a line; None if there is none.
 
     A text that was cut in the middle of a character is repaired. An answer that is none of the protocol is an error for
-    its request, which would wait for another one else.
+    its request, which would wait for another one else. A request that is none goes on without its parameters, so that
+    the client refuses it: the server waits, too.
     """
     message = _message(text)
     repaired = None if message is not None else with_whole_characters(text)
@@ -178,8 +179,10 @@ def _message_or_error(text: bytes) -> SessionMessage | None:
         return message
     message, found = _message(repaired), json.loads(repaired)
     asked = found.get("id")
-    if message is not None or "jsonrpc" not in found or "method" in found or not isinstance(asked, (int, str)):
+    if message is not None or "jsonrpc" not in found or not isinstance(asked, (int, str)):
         return message
+    if "method" in found:
+        return _message(json.dumps({key: each for key, each in found.items() if key != "params"}))
     error = mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="its answer is none of the protocol")
     return SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=asked, error=error))
 
