@@ -8,6 +8,7 @@ from .._values import changed
 from ..errors import ModelError
 from ..events import NO_NODE, Event
 from ..flows._answer import is_answer, shown_result
+from ..flows._branches import is_within
 from ..flows._output import Outcome, OutputSchema
 from ..runtime import InvocationContext
 from ._tree import AgentTree
@@ -18,6 +19,7 @@ __all__ = ["is_told_as_answer", "last_answer", "value_of"]
 def last_answer(context: InvocationContext, start_seq: int) -> Event | None:
     """The last answer in the branch of *context*, or what was told instead of one, but not inside of further calls."""
     live, branch = context._invocation.live, context.branch or ""
+    failed: list[str] = []  # the branches of nodes without which a workflow has gone on: nothing in them is its answer
     for event in reversed(live.events[live.index_of(start_seq) :]):
         within = event.branch or ""
         if within != branch and not within.startswith(f"{branch}."):
@@ -26,7 +28,9 @@ def last_answer(context: InvocationContext, start_seq: int) -> Event | None:
             continue  # another one of the session runs the same node
         if "@" in within[len(branch) :] or "~" in within[len(branch) :]:
             continue
-        if is_told_as_answer(event):
+        if event.error_code is not None and event.actions.replay.ended is not None:
+            failed.append(within)
+        elif is_told_as_answer(event) and not any(is_within(within, each) for each in failed):
             return event
     return None
 

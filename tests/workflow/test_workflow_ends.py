@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from minirun import (
+    AgentTool,
     App,
     BaseAgent,
     Event,
@@ -29,8 +30,9 @@ from minirun.errors import (
     StrayCancellationError,
     WorkflowError,
 )
+from minirun.models import LlmResponse
 from minirun.runtime import Run
-from minirun.testing import ScriptedLlm
+from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
 from minirun.workflow import END, FAILED, START, JoinNode, RequestInput, Workflow, node
 
@@ -98,6 +100,23 @@ async def test_a_join_that_misses_one_leads_along_failed() -> None:
     join = JoinNode(name="both", require_all=True)
     wf = flow((START, choose, {"left": left, "right": right}), ((left, right), join), (join, {FAILED: told}))
     assert await output_of(wf) == "WorkflowError"
+
+
+def _broken(node_input: Any) -> None:
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize("kind", ["function", "agent"])
+async def test_a_workflow_that_goes_on_without_a_node_has_not_failed(kind: str) -> None:
+    """Whoever runs it as a part of something is not told the failure that it has dealt with."""
+    silent = LlmAgent(name="silent", model=ScriptedLlm([LlmResponse(error_code="SAFETY", error_message="no")] * 2))
+    fails: Any = silent if kind == "agent" else _broken
+    inner = Workflow(name="inner", edges=[(START, fails, {FAILED: END})])
+    assert await output_of(flow((START, inner, given))) == {"given": None}
+    model = ScriptedLlm([call("inner", request="go"), "done"])
+    events, _ = await run_of(LlmAgent(name="a", model=model, tools=[AgentTool(inner)]))
+    [response] = [each for event in events for each in event.get_function_responses()]
+    assert "error" not in response.response
 
 
 async def test_what_is_refused_at_the_end_is_tried_again() -> None:
