@@ -30,7 +30,6 @@ from minirun.errors import (
     StorageError,
     StorageFormatError,
     StorageReadOnlyError,
-    StorageRolledBackError,
     StorageUncertainError,
 )
 from minirun.sessions import BaseSessionService, DatabaseSessionService, InvocationStatus, Session
@@ -683,20 +682,12 @@ async def test_the_chain_is_that_of_a_file() -> None:
     check_database(url, is_whole=True)
 
 
-@pytest.mark.parametrize(
-    ("damage", "error", "told"),
-    [
-        ("DELETE FROM minirun.store", StorageCorruptError, "minirun.store"),
-        ("UPDATE minirun.store SET session_no = 0", StorageRolledBackError, "sessions_pkey"),
-    ],
-)
-async def test_a_database_that_cannot_number_a_session_does_not_say_that_it_is_there(
-    damage: str, error: type[StorageError], told: str
-) -> None:
+@pytest.mark.parametrize("damage", ["DELETE FROM minirun.store", "UPDATE minirun.store SET session_no = 0"])
+async def test_a_database_that_cannot_number_a_session_does_not_say_that_it_is_there(damage: str) -> None:
     """Where what counts was deleted or put back by hand, creating and forking say that, of a name that is free."""
     async with one_session() as (service, _, url):
         sql(url, damage)
-        with pytest.raises(error, match=told):
+        with pytest.raises(StorageCorruptError, match=r"minirun\.store"):
             await service.create_session(app_name="app", user_id="u", session_id="new")
-        with pytest.raises(error, match=told):
+        with pytest.raises(StorageCorruptError, match=r"minirun\.store"):
             await service.fork_session(**HERE, new_session_id="new")
