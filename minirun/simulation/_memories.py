@@ -43,12 +43,15 @@ class MemoryLedger:
         self._indexed: defaultdict[Scope, dict[str, Memory]] = defaultdict(dict)
         self._may_be_gone: defaultdict[Scope, set[str]] = defaultdict(set)
         self._deleted: defaultdict[Scope, set[str]] = defaultdict(set)
+        self._deletions: list[tuple[Scope, Callable[[MemoryEntry], bool]]] = []  # which are under way
 
     @contextmanager
     def adding(self, scope: Scope, memories: Sequence[Memory]) -> Iterator[None]:
         """Note that these are added; once the block has ended, they are."""
         for memory in memories:
             self._tried[scope][memory.id].append(memory.entry)
+            if any(scope == other and is_meant(memory.entry) for other, is_meant in self._deletions):
+                self._may_be_gone[scope].add(memory.id)
         yield
         for memory in memories:
             self._added[scope][memory.id] = memory.entry
@@ -58,17 +61,16 @@ class MemoryLedger:
     def deleting(self, scope: Scope, is_meant: Callable[[MemoryEntry], bool]) -> Iterator[None]:
         """Note that those are deleted that are meant; once the block has ended, they are."""
         certain = [name for name, entry in self._added[scope].items() if is_meant(entry)]
-        self._may_go(scope, is_meant)
-        try:
-            yield
-        finally:
-            self._may_go(scope, is_meant)  # what came meanwhile may be gone, too
-        self._deleted[scope].update(certain)
-
-    def _may_go(self, scope: Scope, is_meant: Callable[[MemoryEntry], bool]) -> None:
         for name, entries in self._tried[scope].items():
             if any(map(is_meant, entries)):
                 self._may_be_gone[scope].add(name)
+        deletion = (scope, is_meant)
+        self._deletions.append(deletion)
+        try:
+            yield
+        finally:
+            self._deletions.remove(deletion)
+        self._deleted[scope].update(certain)
 
     def searching(self, scope: Scope, query: Query) -> _Search:
         """Note that somebody begins to search; it judges the answer."""

@@ -281,7 +281,7 @@ class _Repair:
         if own is not None:
             begin = own[0]
         elif is_number(revision):
-            begin = revision + 1  # type: ignore[operator]  # a number; the fork has said nothing itself
+            begin = revision + 1
         else:
             return _path(claimed, session)
 

@@ -21,7 +21,7 @@ from contextlib import closing
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import attrs
 
@@ -144,7 +144,7 @@ class Step:
     problem: str = ""
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int]:
     """Whether it could be a `seq`, a `commit_no` or an id."""
     return type(value) is int and 0 <= value < SEQ_MAX
 
@@ -467,7 +467,7 @@ class SharedScope:
 
 def base_problem(number: object, newest: object) -> str:
     """What is wrong with the number of a shared scope's base, given the *newest* one; nothing, if it can be one."""
-    if is_number(number) and is_number(newest) and number <= newest:  # type: ignore[operator]  # numbers, both
+    if is_number(number) and is_number(newest) and number <= newest:
         return ""
     return f"its base has the number {brief(number, 40)}, beyond {brief(newest, 40)}"
 

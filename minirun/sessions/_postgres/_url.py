@@ -47,8 +47,9 @@ _REPLACED: Final = {
 
 _CACHE: Final = "each connection prepares what it executes often; leave it out"
 
-# What URLs give to other drivers, mostly to asyncpg, and what replaces it. libpq itself reads `ssl=true`.
-_OF_DRIVERS: Final = {
+# The same in URLs, which also have options for other drivers, mostly for asyncpg. libpq itself reads `ssl=true`.
+_REPLACED_IN_URLS: Final = {
+    **_REPLACED,
     "ssl": "write sslmode=require",
     "prepared_statement_cache_size": _CACHE,
     "prepared_statement_name_func": _CACHE,
@@ -143,7 +144,7 @@ def postgres_url(
         raise ConfigurationError(f"{msg}; a file is sqlite:///FILE, four slashes for an absolute path")
     for option in rest.partition("?")[2].split("&"):
         name, _, value = option.partition("=")
-        if (name, value) != ("ssl", "true") and (advice := {**_REPLACED, **_OF_DRIVERS}.get(name)):
+        if (name, value) != ("ssl", "true") and (advice := _REPLACED_IN_URLS.get(name)):
             msg = f"{service} has no use for the option {name} in db_url: {advice}"
             raise NotSupportedError(msg)
     return f"{kind}://{rest}"
