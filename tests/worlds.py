@@ -621,6 +621,7 @@ async def steering(world: World) -> None:
     while len(over) < 8:
         await world.sleep(1)
     await world.heal()
+    await world.sleep(100)  # another program may hold the write lock still
     for user in PEOPLE[:2]:
         await world.say(runner, user, "the end")  # the next run stores what others have left
     listed = await runner.session_service.list_invocations(app_name=runner.app_name)
