@@ -97,7 +97,7 @@ def check_log(log: Log) -> None:
     ("seeds", "storage", "faults", "processes"),
     [
         (15, "memory", (), 1),
-        (10, "memory", ("crash", "users"), 1),
+        (20, "memory", ("crash", "users"), 1),
         (4, "sqlite", ("crash", "storage", "users"), 2),
         pytest.param(60, "memory", (), 1, marks=pytest.mark.slow),
         pytest.param(80, "memory", ("crash", "users"), 1, marks=pytest.mark.slow),
