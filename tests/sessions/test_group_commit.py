@@ -302,7 +302,7 @@ async def test_a_retry_after_an_uncertain_commit_needs_no_id(tmp_path: Path) -> 
 async def test_any_member_can_be_cancelled_at_any_step(durability: Any, tmp_path: Path) -> None:
     """Whoever is cancelled, after any step of any task: it is stored or not as it was told; the others always are."""
     withdrawn = 0
-    for victim in range(4):
+    for victim in (0, 1, 3):  # who leads, one in the middle, and the last
         step, late = 0, 0
         while late < 8:  # how many steps there are depends on the thread
             step += 1
@@ -316,7 +316,7 @@ async def test_any_member_can_be_cancelled_at_any_step(durability: Any, tmp_path
                     assert found == ([] if number == victim and cancelled else ["x"])
                     assert sessions[number].revision == len(found)
                 assert await all_at_once(*(partial(append, service, session) for session in sessions)) == [None] * 4
-    assert withdrawn >= 4
+    assert withdrawn >= 3
 
 
 async def one_cancelled(
