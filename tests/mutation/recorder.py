@@ -112,8 +112,10 @@ class Recorder:
         if report.outcome != "passed":
             self._outcome = report.outcome
 
-    def pytest_sessionfinish(self) -> None:
-        """A file without tests has passed nothing."""
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """A file without tests has passed nothing; of one that pytest refused or left nothing is known."""
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return
         for file, read in self._digests.items():
             self._map.keep(file, read, self._texts, {}, self._loading)
 
