@@ -209,12 +209,13 @@ async def test_a_call_that_was_cancelled_is_asked_nothing() -> None:
     async with trio.open_nursery() as nursery:
         desk = Desk(nursery)
 
-        async def endless() -> None:
-            await trio.sleep_forever()
-
         with trio.CancelScope() as left:
-            nursery.start_soon(left.cancel)
-            await desk.channel.hold([], endless)
+
+            async def leave() -> None:
+                left.cancel()
+                await trio.sleep_forever()
+
+            await desk.channel.hold([], leave)
         await desk.call("x")
         await desk.question("Q?")
         assert desk.ended == {"x": "asked: Q?", "Q?": ANEW}
