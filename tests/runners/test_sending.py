@@ -535,7 +535,8 @@ async def test_rounds_are_replayed() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_cancelling_anything_at_any_step_loses_no_message(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+async def test_cancelling_anything_at_any_step_loses_no_message(every: int, kind: str, tmp_path: Path) -> None:
     """
     Sender and run are cancelled together at each step. What `send` has returned for is in the log once, or waits to be;
     what was cancelled is in neither. The next run stores what still waits, and its model takes the request.
@@ -545,9 +546,9 @@ async def test_cancelling_anything_at_any_step_loses_no_message(kind: str, tmp_p
     steps, quiet = 0, 0
     async with services(tmp_path)[kind]() as service:
         while quiet < QUIET_RUNS:
-            steps += 1
+            steps += every
             is_over = await _interrupted(service, f"s-{steps}-{quiet}", steps)
-            quiet, steps = (quiet + 1, steps - 1) if is_over else (0, steps)
+            quiet, steps = (quiet + 1, steps - every) if is_over else (0, steps)
     assert steps > 10
 
 
