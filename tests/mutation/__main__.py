@@ -29,7 +29,7 @@ import attrs
 
 from .lines import ROOT, LineMap, digest
 from .operators import Mutant, changed_tree
-from .recorder import environment, options, record
+from .recorder import NOTED, environment, options, record
 from .sample import Chooser, all_mutants, equivalents, in_sample, under
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "minirun-mutation"
@@ -88,7 +88,7 @@ def make_map(cache: Path, files: list[str], jobs: int) -> int:
 
     def make(part: list[str]) -> None:
         code = record(cache, part)
-        print(f"{'noted' if code in (0, 1, 5) else 'FAILED'}: {' '.join(part)}", flush=True)
+        print(f"{'noted' if code in NOTED else 'FAILED'}: {' '.join(part)}", flush=True)
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(make, parts))

@@ -24,7 +24,7 @@ import pytest
 
 from .lines import ROOT, LineMap, digest, modules, ranges
 
-__all__ = ["environment", "options", "record"]
+__all__ = ["NOTED", "environment", "options", "record"]
 
 HOOK = Path(__file__).parent / "hook"
 # Plain asserts: else pytest would rewrite the package too, whose plugin it loads, and its code would be another one.
@@ -32,6 +32,8 @@ OPTIONS = (
     *("-p", "no:cacheprovider", "--assert=plain", "--capture=no", "--tb=native", "--no-header", "--no-summary", "-q"),
     *("-o", "tmp_path_retention_policy=none", "-o", "timeout=0"),  # whoever tries mutants has limits of its own
 )
+
+NOTED = (0, 1, 5)  # of pytest: tests have passed, some have failed, there are none
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -112,9 +114,9 @@ class Recorder:
         if report.outcome != "passed":
             self._outcome = report.outcome
 
-    def pytest_sessionfinish(self) -> None:
-        """A file without tests has passed nothing."""
-        for file, read in self._digests.items():
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """A file without tests has passed nothing; of one that could not be run, nobody knows."""
+        for file, read in self._digests.items() if exitstatus in NOTED else ():
             self._map.keep(file, read, self._texts, {}, self._loading)
 
 

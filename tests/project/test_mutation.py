@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ..mutation import lines
+from ..mutation import lines, recorder
 from ..mutation.driver import Ended, _wait
 from ..mutation.lines import LineMap, digest, ranges
 from ..mutation.operators import changed_code, changed_tree, mutants_of
@@ -245,6 +245,21 @@ def test_a_map_finds_the_lines_of_a_module_again(tmp_path: Path, monkeypatch: py
     module.write_text("zero\none\nTWO\nand two\nthree\nfour\nfive\n")
     [passage] = LineMap(tmp_path / "map").passages()
     assert passage.lines == {"minirun/m.py": frozenset({2, 3, 4, 6, 7})}
+
+
+@pytest.mark.parametrize(("code", "is_noted"), [(0, True), (1, True), (5, True), (2, False), (3, False), (4, False)])
+def test_a_file_whose_tests_were_not_run_stays_missing(
+    code: int, is_noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When pytest refuses its options, the next map tries them again; a file without tests is noted."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_m.py").write_text("")
+    monkeypatch.setitem(sys.modules, "sitecustomize", types.ModuleType("sitecustomize"))
+    for module in (lines, recorder):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    line_map = LineMap(tmp_path / "map")
+    recorder.Recorder(line_map, ["tests/test_m.py"]).pytest_sessionfinish(code)
+    assert line_map.missing() == ([] if is_noted else ["tests/test_m.py"])
 
 
 class Told(LineMap):
