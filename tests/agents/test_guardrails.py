@@ -114,7 +114,7 @@ async def test_a_message_that_passes_changes_nothing(parallel: bool, autojump_cl
 
 
 async def test_a_step_of_the_same_name_is_no_verdict() -> None:
-    """What an agent calls its own steps is its own affair, whatever they return: a message is looked at all the same."""
+    """What an agent calls its own steps is its own affair, whatever they return: the message is looked at."""
     agent = agent_with("fine", "fine", input_guardrails=guarding(False))
 
     class Steps(BaseAgent):

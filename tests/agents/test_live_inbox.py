@@ -37,7 +37,7 @@ async def all_of(inbox: Inbox) -> list[Any]:
         item = await inbox.take()
         if isinstance(item, LlmResponse):
             parts = () if item.content is None else item.content.parts
-            found.append([part.text or len(part.inline_data.data) // 2 for part in parts if part.inline_data or part.text])
+            found.append([len(part.inline_data.data) // 2 if part.inline_data else part.text for part in parts])
         else:
             found.append(item[0].name)
     return found
