@@ -90,15 +90,16 @@ async def run(runner: Runner, status: str = "completed") -> str:
     return session.id
 
 
-async def beside_a_step(rounds: int, folder: Path) -> list[Row]:
+async def beside_a_step(rounds: int, runs: int, folder: Path) -> list[Row]:
     """A run of a node beside an event and a step, on each kind of store."""
+    some = min(RUNS_PER_ROUND, runs)
     rows = []
     for kind in KINDS:
         async with opened(kind, folder / f"beside {kind}.db") as service:
-            looping = runner_of(loop(RUNS_PER_ROUND), service)
-            stepping = runner_of(Steps(name="agent", times=RUNS_PER_ROUND), service)
-            mine = Work("mine", partial(run, looping), units=RUNS_PER_ROUND)
-            bare = Work("bare", partial(run, stepping), units=RUNS_PER_ROUND)
+            looping = runner_of(loop(some), service)
+            stepping = runner_of(Steps(name="agent", times=some), service)
+            mine = Work("mine", partial(run, looping), units=some)
+            bare = Work("bare", partial(run, stepping), units=some)
             times = await measure(rounds, mine, bare, clock=time.process_time)
         rows.append(Row(f"a node run, {kind}", times["mine"], "an event and a step", times["bare"]))
     return rows
@@ -156,7 +157,7 @@ async def rows(rounds: int, runs: int) -> Iterator[Row]:
     """All of them."""
     with tempfile.TemporaryDirectory(prefix="minirun-bench-") as name:
         folder = Path(name)
-        beside = await beside_a_step(rounds, folder)
+        beside = await beside_a_step(rounds, runs, folder)
         late = await after_many(rounds, runs, folder)
         return iter([*beside, *late, *await found_in_the_log(rounds, runs, folder)])
 

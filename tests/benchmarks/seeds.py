@@ -4,8 +4,8 @@ Simulated seeds in a second of one core, and where the time of one seed goes, in
     python -m tests.benchmarks.seeds ROUNDS SEEDS
 
 The benchmark starts it once; works take turns in it as they do there. Two forks of it at once show what `--jobs 2` of
-`minirun simulate` can come to, beside one. The reference world is the bank of `test_simulation.py`, whose three users
-move money at once; `tools` is of the same file.
+`minirun simulate` can come to, beside one. The reference world is the bank of `tests/reference_worlds.py`, whose three
+users move money at once; `tools` is of the same file.
 
 Rules of this file:
 
@@ -44,7 +44,7 @@ from minirun.sessions import BaseSessionService
 from minirun.simulation import RecordingVFS, SeededChoices, World, _checks, why_unavailable
 from minirun.simulation._simulate import Scenario, Storage, simulate_each
 from minirun.simulation._sqlite_store import new_file
-from tests.simulation.test_simulation import PEOPLE, Bank, money, tools
+from tests.reference_worlds import PEOPLE, Bank, money, tools
 
 from .details import CHANNELS, INLINE, stored
 from .floors import FloorFile, FloorMemory, floor_dumps, floor_run

@@ -149,7 +149,7 @@ def forked_lines(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[s
 
 def test_the_script_runs_as_a_program() -> None:
     """Started by its path, it finds what it measures, and measures it in processes that import it."""
-    versions, *rows = lines_of("--quick", "--only", "text-memory")
+    versions, *rows = lines_of("--quick", "--only", "text-memory", "--sizes", "0")
     assert versions.startswith("Python ")
     assert [row for row in rows if not (FIGURE.fullmatch(row) or TARGET.fullmatch(row))] == []
 
@@ -258,31 +258,28 @@ def test_an_import_that_fails_says_why() -> None:
 
 
 NOT_THERE = Peer("nobody", "floor", ("nobody",), "import nobody")
+HOLLOW = Peer("hollow", "floor", (), "import nobody")
 
 
-def test_a_peer_that_cannot_be_installed_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are measured, and the reason stands where the figures of the peer would."""
+def test_peers_that_cannot_be_had_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are measured; where a peer's figures would be stands that it cannot be installed, or imported."""
     monkeypatch.setattr(contest, "subprocess", Forked)
-    (tmp_path / "file").touch()  # below which there can be no environment
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    theirs = Side("nobody", "floor", "memory", "channels", frozenset({"text"}), peer=NOT_THERE)
-    *others, peer = list(imports(QUICK, (NOT_THERE,), "import", "import json", "import trio"))
-    assert all(figure.rounds for figure in others)
-    played = [peer, *(figure for figure in play(PLAYED["text-memory"], (*OURS, theirs), QUICK) if figure.peer)]
-    assert len(played) > 1
-    assert [figure.rounds for figure in played] == [[]] * len(played)
-    assert {figure.note.partition(":")[0] for figure in played} == {"cannot be installed"}
-
-
-def test_a_peer_that_cannot_be_imported_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer whose statement fails ends nothing: its own figure says why there is none."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    installed = Peer("hollow", "floor", (), "import nobody")
-    venv.create(folder_of(installed))
-    (folder_of(installed) / "ready").touch()
-    *others, peer = list(imports(QUICK, (installed,), "import", "import json", "import trio"))
+    venv.create(folder_of(HOLLOW))
+    (folder_of(HOLLOW) / "ready").touch()
+    folder_of(NOT_THERE).symlink_to(tmp_path / "nowhere")  # so that no folder can be made there
+    theirs = Side("nobody", "floor", "memory", "channels", frozenset({"text"}), peer=NOT_THERE)
+    *others, absent, hollow = list(imports(QUICK, (NOT_THERE, HOLLOW), "import", "import json", "import email"))
     assert all(figure.rounds for figure in others)
-    assert (peer.side, peer.rounds, peer.note) == ("hollow", [], "ModuleNotFoundError: No module named 'nobody'")
+    assert [figure.side for figure in others] == [MINIRUN, CHANNELS]
+    assert (hollow.side, hollow.rounds, hollow.note) == ("hollow", [], "ModuleNotFoundError: No module named 'nobody'")
+    in_memory = [side for side in OURS if side.name == CHANNELS and "text" in side.plays]
+    played = list(play(PLAYED["text-memory"], (*in_memory, theirs), QUICK))
+    assert [bool(figure.rounds) for figure in played] == [not figure.peer for figure in played]
+    left_out = [absent, *(figure for figure in played if figure.peer)]
+    assert len(left_out) > 1
+    assert [figure.rounds for figure in left_out] == [[]] * len(left_out)
+    assert {figure.note.partition(":")[0] for figure in left_out} == {"cannot be installed"}
 
 
 def text_turns(side: str, rounds: list[float], size: int = 0, *, peer: bool = False, failed: int = 0) -> Figure:

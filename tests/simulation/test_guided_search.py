@@ -32,7 +32,7 @@ from minirun.simulation._mutate import MUTATIONS, MutatedChoices, answers_of, mu
 
 from ..finds import CORPORA, INPUTS_MAX
 from ..mutating import ELSEWHERE, EVERYWHERE, world_of
-from .test_simulation import SCENARIOS
+from ..reference_worlds import SCENARIOS
 
 MEMORY = {"storage": "memory"}
 DOORS = ("first", "second", "third")

@@ -17,7 +17,7 @@ from minirun.simulation._choices import _Luck
 from minirun.simulation._private import _Order
 from minirun.simulation._sqlite_store import file_with
 
-from .test_simulation import SCENARIOS
+from ..reference_worlds import SCENARIOS
 
 needs_the_disk = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 POINTS = 300

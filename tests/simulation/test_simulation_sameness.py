@@ -27,7 +27,8 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
 
 from ..graph_worlds import graphs
-from .test_simulation import SCENARIOS, explored, run
+from ..reference_worlds import SCENARIOS
+from .test_simulation import explored, run
 
 
 async def baskets(world: World) -> None:

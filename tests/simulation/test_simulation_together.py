@@ -26,7 +26,7 @@ from minirun.simulation._explore import explore
 from minirun.simulation._simulate import Storage, simulate_each
 from minirun.simulation._world import current_world
 
-from .test_simulation import SCENARIOS
+from ..reference_worlds import SCENARIOS
 
 SEEDS = range(3)
 STORAGES: tuple[Storage, ...] = ("memory",) if why_unavailable() else ("memory", "sqlite")
