@@ -206,6 +206,16 @@ async def test_a_request_is_told_why_there_is_no_connection(name: str, autojump_
         assert trio.current_time() - desk.tried_s[0] == (4.0 if name == "late" else 0.0)
 
 
+async def test_a_request_waits_for_its_own_time_and_no_longer(autojump_clock: trio.testing.MockClock) -> None:
+    """However long the next attempt has to wait: then it is told so, and does not count as one that waits."""
+    desk, began = Desk(timeout_s=3.0), trio.current_time()
+    assert await desk.asked() == "it was not connected to within connect_timeout_s=3.0 seconds"
+    assert trio.current_time() - began == 3.0
+    async with held(desk):
+        await trio.testing.wait_all_tasks_blocked()
+        assert desk.tried_s == []
+
+
 async def test_the_last_reason_is_not_told_of_the_next_failure(autojump_clock: trio.testing.MockClock) -> None:
     """What a transport said of one connection is forgotten with the next."""
     async with held(Desk(telling, OSError("other"))) as desk:
