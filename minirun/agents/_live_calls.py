@@ -180,8 +180,6 @@ class Calls:
 
         This is known as soon as it is read. A call may still wait behind sound then, and is not made later.
         """
-        if not provider_ids:
-            return
         self.withdrawn_unmade.update(provider_ids)
         self.talk.sending.take_back(provider_ids)
         ids = {call_id for call_id, given in self.provider_ids.items() if given in provider_ids} - self._withdrawn

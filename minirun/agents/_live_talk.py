@@ -258,7 +258,8 @@ class Talk:
                         self._note_resumption(response.resumption)
                     if response.interrupted:
                         self.speech.forget_unread()
-                    self.calls.cancel(response.cancelled_calls)  # at once, too: results may be on their way by now
+                    if response.cancelled_calls:  # at once, too: results may be on their way by now
+                        self.calls.cancel(response.cancelled_calls)
                     await self.inbox.bring(response)
         except ModelError as error:
             self.inbox.post((Input.LOST, error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import attrs
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -50,13 +52,22 @@ OVERTIME_S = 60.0
 ROOT_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 
 
+def _not_nan(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number of minutes", context, parameter)
+    return value
+
+
 @click.command()
 @click.argument("target", metavar="FILE.py::name")
 @click.option("--seeds", type=click.IntRange(1), help="How many seeds; the marker's, or 100.")
 @click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True, help="The first of them.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="How many processes search.")
 @click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), help="Stop then; without --seeds search until then."
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    callback=_not_nan,
+    help="Stop then; without --seeds search until then.",
 )
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure; tell one of each kind.")
 @click.option("--corpus", type=click.Path(path_type=Path), help="A folder of inputs that guide the search.")
@@ -88,8 +99,7 @@ def simulate(
     try:
         scenario = _Scenario.load(target, given)
         if file is not None:
-            if corpus is not None:
-                raise click.UsageError("expected --replay or --corpus, found both: a replay searches nothing")
+            _refuse_what_searches()
             status = _replay(scenario, file, given)
         else:
             wanted = scenario.settings.seeds if seeds is None and minutes is None else seeds
@@ -102,6 +112,15 @@ def simulate(
     except KeyboardInterrupt:
         status = INTERRUPTED
     sys.exit(status)
+
+
+def _refuse_what_searches() -> None:
+    """Refuse the options that a replay does not heed."""
+    context = click.get_current_context()
+    for name in ("seeds", "first_seed", "jobs", "minutes", "keep_going", "corpus"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"expected --replay or --{option}, found both: a replay searches nothing")
 
 
 def _named(faults: str) -> Sequence[str] | str:
@@ -202,6 +221,7 @@ class _Searching:
 
     def run(self) -> int:
         """Search, and tell what was found."""
+        is_interrupted = False
         try:
             with Workers(self._search) as workers, _display(self._search.seeds) as show:
                 while workers.are_working:
@@ -212,11 +232,11 @@ class _Searching:
                     show(self)
         except KeyboardInterrupt:
             write(Console(stderr=True), "interrupted")
-            self._tell()
-            return INTERRUPTED
+            is_interrupted = True
         if self._corpus is not None:
             self._save(self._corpus)
-        return self._tell()
+        status = self._tell()
+        return INTERRUPTED if is_interrupted else status
 
     def _save(self, corpus: Corpus) -> None:
         """Keep what was learned; where that cannot be, say why: what was found has to be told anyway."""

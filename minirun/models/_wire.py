@@ -124,8 +124,7 @@ class Api:
             name = field.name
             if name in _EVERYWHERE or name in self.settings or name in self.ignore:
                 continue
-            value = getattr(config, name)
-            if value is not None and value != field.default:
+            if getattr(config, name) != field.default:
                 raise self.unsupported(name)
 
     def unsupported(self, name: str, why: str = "", of: str = "GenerateContentConfig") -> NotSupportedError:

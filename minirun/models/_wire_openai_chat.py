@@ -19,7 +19,7 @@ from ..types import Blob, Content, FileData, GenerateContentConfig, Part, UsageM
 from ._assembler import Assembler
 from ._base import LlmRequest
 from ._reading import call_of, clean, count, items_of, text_in
-from ._wire import Fault, Outgoing, Wire, choice_of, name_sent, text_of_other, thinking_of
+from ._wire import Fault, Outgoing, Wire, choice_of, name_sent, text_of_other, text_of_unseen, thinking_of
 from ._wire_schemas import closed, is_strict
 
 __all__ = ["IMAGES", "ChatWire", "Dialect", "effort_of", "fault_in", "usage_of"]
@@ -193,7 +193,7 @@ def _said_by_user(content: Content, shown: Callable[[Part], dict[str, Any] | Non
     for part in content.parts:
         answer = part.function_response
         if answer is not None:
-            told = [dumps(answer.response), *(text_of_other(media) or "" for media in answer.parts)]
+            told = [dumps(answer.response), *map(text_of_unseen, answer.parts)]
             yield {"role": "tool", "tool_call_id": answer.id or "", "content": "\n".join(told)}
         elif not part.thought:
             text = text_of_other(part)

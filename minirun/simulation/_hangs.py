@@ -50,6 +50,8 @@ RAISED_TIMES_MAX = 20
 
 # Runs whose config says nothing else end after so long; it is nobody's wish, so it hides no deadlock.
 _USUAL_DEADLINE_S = RunConfig().deadline_s
+# The task that sessions/_renewals.py starts.
+_LEASE_RENEWAL = "minirun lease renewal"
 
 # The coroutines that refuse to end. They are kept, for to be collected they would have to end.
 _UNENDING: list[object] = []
@@ -195,7 +197,7 @@ class Hangs:
 
     def _goes_on(self, task: trio.lowlevel.Task) -> bool:
         """Whether a task does something by and by, but for those that only keep a lease."""
-        return self._parked(task) is not None or (is_asleep(task) and "lease" not in self._names[task])
+        return self._parked(task) is not None or (is_asleep(task) and task.name != _LEASE_RENEWAL)
 
     # --- when it ends
 

@@ -55,8 +55,14 @@ class _Names(trio.abc.Instrument):
         nursery = task.parent_nursery
         parent = "" if nursery is None else self.names.get(nursery.parent_task, "")
         name = f"{parent}/{task.name.rpartition('.')[2]}"
-        count = self._counts[name] = self._counts.get(name, 0) + 1
-        self.names[task] = name if count == 1 else f"{name}:{count}"
+        if name in self._counts:
+            count = self._counts[name] + 1
+            while (numbered := f"{name}:{count}") in self._counts:  # somebody is called so
+                count += 1
+            self._counts[name] = count
+            name = numbered
+        self._counts[name] = 1
+        self.names[task] = name
         if task.name.startswith("minirun agent"):
             self._spawned(task)
 

@@ -227,13 +227,20 @@ class _Simulation:
         return Outcome(failure, *found, seed=self._choices.seed, notes=world.notes)
 
     def _is_failure(self, error: BaseException) -> bool:
-        return isinstance(error, Exception) or self._watchdog.failure is not None or is_pytest_failure(error)
+        if self._watchdog.failure is not None or is_pytest_failure(error):
+            return True
+        return not isinstance(error, KeyboardInterrupt) and not _ends_the_test(error)
 
 
 def is_pytest_failure(failure: BaseException) -> bool:
     """Whether it is that of `pytest.fail()`, which `pytest.raises` uses, too; without importing pytest."""
-    bases = (kind.__module__ for kind in type(failure).__mro__)  # it says of itself that it is a builtin
-    return type(failure).__name__ == "Failed" and "_pytest.outcomes" in bases
+    return type(failure).__name__ == "Failed" and _ends_the_test(failure)
+
+
+def _ends_the_test(error: BaseException) -> bool:
+    """Whether it is of pytest, which skips a test so, for instance."""
+    # some of them say of themselves that they are builtins
+    return any(kind.__module__ == "_pytest.outcomes" for kind in type(error).__mro__)
 
 
 def check_settings(storage: object, processes: object) -> None:

@@ -113,6 +113,22 @@ async def test_a_message_that_passes_changes_nothing(parallel: bool, autojump_cl
     assert (run.answer.text, prompts(agent)) == ("fine", [["go"]])
 
 
+async def test_a_step_of_the_same_name_is_no_verdict() -> None:
+    """What an agent calls its own steps is its own affair, whatever they return: the message is looked at."""
+    agent = agent_with("fine", "fine", input_guardrails=guarding(False))
+
+    class Steps(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            for result in ("text", ["tripped"], {"verdict": "tripped"}, None):
+                await ctx.step("guardrails", lambda result=result: result)
+            await agent.run_async(ctx)
+
+    runner = await app_runner(Steps(name="steps", sub_agents=[agent]))
+    events, _ = await run_to_end(runner)
+    assert [event.output for event in events][-2:] == [{"verdict": "passed", "guardrails": ["no_bad_words"]}, None]
+    assert events[-1].text == "fine"
+
+
 @BOTH
 async def test_a_message_that_is_refused_ends_the_run(parallel: bool, autojump_clock: trio.testing.MockClock) -> None:
     """The error has the guardrail's info and name; the answer, given meanwhile, is neither shown nor stored."""

@@ -226,7 +226,8 @@ def test_a_file_in_a_package_imports_its_neighbours(folder: Path) -> None:
             1,
             "a worker could not go on: its process has died with exit status 7",
         ),
-        (["scenarios.py::exits"], 1, "a worker could not go on: it ended with SystemExit: 3"),
+        (["scenarios.py::fine", "--replay", "a.json", "--first-seed", "0"], 2, "or --first-seed, found both"),
+        (["scenarios.py::fine", "--minutes", "nan"], 2, "nan is no number of minutes"),
     ],
 )
 def test_what_cannot_be_done_is_told(folder: Path, arguments: list[str], status: int, told: str) -> None:
@@ -236,9 +237,18 @@ def test_what_cannot_be_done_is_told(folder: Path, arguments: list[str], status:
     assert "Traceback" not in done.stderr
 
 
+def test_a_scenario_that_exits_has_failed(folder: Path) -> None:
+    """It does not end the search with it: it is told with its seed, and kept."""
+    done = simulate(folder, "scenarios.py::exits", "--storage", "memory")
+    assert done.returncode == 1
+    assert "SystemExit: 3" in done.stdout
+    assert "--replay" in done.stdout, done.stdout
+
+
 def test_ctrl_c_ends_all_processes(folder: Path) -> None:
-    """SIGINT to all of them at once, as a terminal sends it: exit status 130, no traceback, nobody left."""
-    arguments = ["-c", HURRIED, "simulate", "scenarios.py::endless", "--jobs", "2", "--storage", "memory"]
+    """SIGINT to all at once, as a terminal sends it: status 130, no traceback, nobody left, the corpus is kept."""
+    scenario = ("scenarios.py::endless", "--storage", "memory")
+    arguments = ["-c", HURRIED, "simulate", *scenario, "--jobs", "2", "--corpus", "inputs"]
     environment = {**os.environ, **ONE_HASH}
     with start(["-W", "error", *arguments], cwd=folder, env=environment, start_new_session=True) as process:
         assert process.stderr is not None
@@ -254,6 +264,7 @@ def test_ctrl_c_ends_all_processes(folder: Path) -> None:
     assert "Traceback" not in errors
     assert errors.endswith("interrupted\n")
     assert " seeds in " in output
+    assert "corpus: " in output
     for worker in workers:
         with pytest.raises(ProcessLookupError):
             os.kill(worker, 0)

@@ -236,3 +236,25 @@ def test_an_answer_is_what_was_meant(name: str, blocks: list[Block], length: int
     for is_thought in (None, True):
         said = [block.text for block in blocks if block.kind == ("thought" if is_thought else "text")]
         assert "".join(part.text or "" for part in shown if part.thought is is_thought) == "".join(said)
+
+
+@pytest.mark.parametrize("name", ["openai", "responses", "anthropic"])
+def test_an_answer_that_is_a_call_is_shown_as_it_is_made(name: str) -> None:
+    """
+    The arguments of `set_model_response` come in the pieces in which they were said, each at once; those of other
+    calls only at the end.
+    """
+    wire, encode, _ = APIS[name]
+    args = {"points": ["a", "ß😀"], "sum": 3}
+
+    def cut(text: str) -> list[str]:
+        return [text[start : start + 7] for start in range(0, len(text), 7)]
+
+    assembler, shown = wire.assembler(True), list[str]()
+    for event in encode([Block("call", "add", args, "id_0"), Block("call", "set_model_response", args, "id_1")], cut):
+        parts = assembler.feed(json.loads(json.dumps(event)))
+        pieces = [part.function_call.args_text or "" for part in parts if part.function_call]
+        assert len(pieces) <= 1
+        shown += pieces
+    assert shown == cut(dumps(args))
+    assert [part.function_call and part.function_call.args for part in assembler.response().content.parts] == [args] * 2  # type: ignore[union-attr]  # it has content

@@ -274,6 +274,18 @@ def test_retry_after_is_read_in_all_its_forms(api: Api, headers: dict[str, str],
     assert model._wire.failure(429, headers, b"{}").retry_after_s == seconds  # type: ignore[attr-defined]  # a WireLlm
 
 
+def test_an_error_that_is_no_text_is_told(api: Api) -> None:
+    """
+    Bytes that are no UTF-8 are shown as such; of a long page the beginning is told, without the space around it.
+    """
+    model = api.model("http://127.0.0.1:1")
+    for body, told in ((b" \xff gone \n", "\ufffd gone"), (b"a" * 499 + b"bc", "a" * 499 + "b")):
+        error = model._wire.failure(502, {}, body)  # type: ignore[attr-defined]  # a WireLlm
+        assert told in str(error)
+        assert f"{told[-1]}c" not in str(error)
+        assert f" {told} " not in str(error)
+
+
 async def test_an_error_that_is_no_json_is_told(api: Api) -> None:
     """
     What a proxy says in another form is an error of the same family, with the beginning of its words.

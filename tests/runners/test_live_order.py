@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from minirun import RunConfig
 from minirun.models import LlmResponse
-from minirun.testing import ScriptedLive, ScriptedLlm, call, cancel_calls, hear, say
+from minirun.testing import ScriptedLive, ScriptedLlm, call, cancel_calls, hear, pause, say
 from minirun.testing._live_dialects import DialectName
-from minirun.types import Content, FunctionCall, Part, Transcription
+from minirun.types import Blob, Content, FunctionCall, Part, Transcription
 
 from ..live_client import both, conversing, is_over, lines, new_runner, sent_of, stored
 
@@ -152,3 +153,38 @@ async def test_what_was_said_last_is_answered_though_the_run_is_closed_at_once(
         log = await stored(runner)
     assert client.failure is None
     assert lines(log) == ["user: bye", "root: Bye."]
+
+
+@pytest.mark.parametrize(
+    ("deeds", "seconds"),
+    [
+        ([], 0.0),
+        (["end"], 0.0),
+        (["sound"], 0.0),  # without an end of it nobody knows when to stop to wait
+        (["sound", "end"], 2.0),
+        (["picture", "end"], 0.0),
+        (["sound", "picture", "end"], 2.0),
+        (["sound", "end", "pause", "end"], 1.5),  # of which the second one ends nothing
+        (["sound", "end", "pause", "sound", "end"], 2.0),
+    ],
+)
+async def test_closing_leaves_a_server_time_to_notice_sound(
+    deeds: list[str], seconds: float, autojump_clock: MockClock
+) -> None:
+    """Two seconds from the end of sound, if there was any; a server that has noticed nothing by then is left."""
+    model = ScriptedLive([[pause(100)], [pause(100)]], dialect="gemini")
+    async with new_runner(model) as runner, conversing(runner) as client:
+        await client.until(lambda event: event.live)
+        for deed in deeds:
+            if deed == "sound":
+                await client.live.send_audio(bytes(3200))
+            elif deed == "picture":
+                await client.live.send_realtime(Blob(data=b"jpeg", mime_type="image/jpeg"))
+            elif deed == "end":
+                await client.live.send_audio_stream_end()
+            await trio.sleep(0.5 * (deed == "pause"))
+        began = trio.current_time()
+        await client.live.aclose()
+        await client.hear_out()
+        assert trio.current_time() - began == pytest.approx(seconds)
+    assert client.failure is None

@@ -534,8 +534,17 @@ async def test_rounds_are_replayed() -> None:
     assert again.status is InvocationStatus.COMPLETED
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_cancelling_anything_at_any_step_loses_no_message(kind: str, tmp_path: Path) -> None:
+# Every step in memory and on one file; on the others, which share what matters with one of them, every third.
+STEPS = [
+    pytest.param(kind, every, id=f"{kind}-{every}", marks=[pytest.mark.slow] * (every == 1 and kind not in KINDS[:3]))
+    for kind in KINDS
+    for every in (1, 3)
+    if every == 1 or kind not in KINDS[:3]
+]
+
+
+@pytest.mark.parametrize(("kind", "every"), STEPS)
+async def test_cancelling_anything_at_any_step_loses_no_message(kind: str, every: int, tmp_path: Path) -> None:
     """
     Sender and run are cancelled together at each step. What `send` has returned for is in the log once, or waits to be;
     what was cancelled is in neither. The next run stores what still waits, and its model takes the request.
@@ -545,9 +554,9 @@ async def test_cancelling_anything_at_any_step_loses_no_message(kind: str, tmp_p
     steps, quiet = 0, 0
     async with services(tmp_path)[kind]() as service:
         while quiet < QUIET_RUNS:
-            steps += 1
+            steps += every
             is_over = await _interrupted(service, f"s-{steps}-{quiet}", steps)
-            quiet, steps = (quiet + 1, steps - 1) if is_over else (0, steps)
+            quiet, steps = (quiet + 1, steps - every) if is_over else (0, steps)
     assert steps > 10
 
 

@@ -328,12 +328,13 @@ WAITING: dict[str, Build] = {
 
 
 @pytest.mark.parametrize("name", WAITING)
-async def test_every_prefix_can_be_gone_on_from(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.slow)])
+async def test_every_prefix_can_be_gone_on_from(every: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new message is answered, whatever was cut off; then that is completed, and nothing of it is left open."""
     for module in ("tests.resuming", "tests.runtime.test_resume"):
         monkeypatch.setattr(f"{module}.steps", steps)
     log = await whole_log(WAITING[name])
-    for count in range(1, len(log) + 1):
+    for count in range(1 + [*WAITING].index(name) % every, len(log) + 1, every):
         await check_prefix(WAITING[name], log, count)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import weakref
@@ -206,6 +207,48 @@ def test_a_deadline_that_was_asked_for_says_how_the_tasks_waited() -> None:
     assert isinstance(outcome.failure, DeadlineExceededError)
     [note] = [note for note in outcome.failure.__notes__ if note.startswith("when a run met its deadline")]
     assert "/tool hang: waits to receive from a memory channel of 0 of 0 items, 1 open senders, at most until 5" in note
+
+
+def test_a_tool_may_be_called_as_if_it_kept_a_lease() -> None:
+    """Only the task that renews a lease does nothing for the world while it sleeps, not a tool of such a name."""
+
+    def make() -> tuple[Tool, ...]:
+        async def release() -> str:
+            await trio.sleep(7200)
+            return "late"
+
+        return (release,)
+
+    assert isinstance(ended(with_tools(make)).failure, DeadlineExceededError)
+
+
+def test_two_tasks_never_have_one_name() -> None:
+    """Whatever programs call them: a number that another one is called by is left out."""
+
+    async def scenario(world: World) -> None:
+        async def work() -> None:
+            await world.schedule.point("work")
+            names.append(world.schedule.name_of(trio.lowlevel.current_task()))
+
+        async with trio.open_nursery() as nursery:
+            for name in ("a", "a", "a:2", "b:2", "b", "b", "a"):
+                nursery.start_soon(work, name=name)
+
+    names: list[str] = []
+    simulate(scenario, SeededChoices(0), storage="memory").check()
+    assert sorted(name.rpartition("/")[2] for name in names) == ["a", "a:2", "a:2:2", "a:3", "b", "b:2", "b:3"]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), GeneratorExit()], ids=repr)
+def test_whatever_is_raised_fails_the_seed(error: BaseException) -> None:
+    """Also what is no Exception, but for Ctrl-C: it has a seed, and may be shrunk and replayed as any other failure."""
+
+    async def scenario(world: World) -> None:
+        if world.choices.choose(4, "rare") == 3:
+            raise error
+
+    failures = [explored.outcome.failure for explored in explore(scenario, range(20), {"storage": "memory"})]
+    assert {type(failure) for failure in failures} == {type(None), type(error)}
 
 
 def test_a_poll_that_only_the_deadline_ends_is_told_by_it() -> None:

@@ -123,6 +123,32 @@ async def test_its_arguments_and_its_result_may_have_a_form() -> None:
     assert above.requests[0].config.tools[0].parameters["required"] == ["topic"]
 
 
+def test_the_form_of_its_arguments_is_that_of_the_agent_that_begins() -> None:
+    """Which is the first one below agents that are not led by a model; what stands below one that is begins nothing."""
+
+    @attrs.frozen
+    class Question:
+        topic: str
+
+    def asked(**fields: Any) -> LlmAgent:
+        return LlmAgent(name="asked", model=ScriptedLlm([]), input_schema=Question, **fields)
+
+    def plain(*below: LlmAgent) -> LlmAgent:
+        return LlmAgent(name="plain", model=ScriptedLlm([]), sub_agents=below)
+
+    def row(*agents: Any, name: str = "row") -> SequentialAgent:
+        return SequentialAgent(name=name, sub_agents=agents)
+
+    forms = {
+        "topic": [asked(), row(asked()), row(asked(), plain()), row(row(asked(sub_agents=[plain()])), name="outer")],
+        "request": [plain(), plain(asked()), row(plain(asked())), row(plain(), asked()), row()],
+    }
+    for name, agents in forms.items():
+        for agent in agents:
+            parameters = AgentTool(agent).declaration.parameters
+            assert list(parameters["properties"]) == [name], agent
+
+
 async def test_agents_inside_see_each_other_and_nothing_outside() -> None:
     """A sequence with parallel agents inside of a call: who comes after the branches sees them, and not the caller."""
     last = ScriptedLlm(["sum"])
