@@ -37,6 +37,7 @@ class Desk:
         self.listens: Callable[..., Any] = self._nothing
         self.leaves_after_s = 0.0
         self.says_goodbye = False
+        self.breaks = trio.Event()
         self.link = Link(self._connect, "desk", timeout_s, self._change)
         self.client = SimpleNamespace(protocol_version=version, listen=lambda **asked: self.listens(**asked))
         lists = {name: SimpleNamespace(list_changed=has) for name, has in told.items()}
@@ -62,7 +63,10 @@ class Desk:
             raise what
         self.tell = tell
         try:
-            yield self.client
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._break)
+                yield self.client
+                nursery.cancel_scope.cancel()
         finally:
             try:
                 if self.says_goodbye:
@@ -71,6 +75,11 @@ class Desk:
                     await trio.sleep(self.leaves_after_s)
             finally:
                 self.left_s.append(trio.current_time())
+
+    async def _break(self) -> None:
+        await self.breaks.wait()
+        self.breaks = trio.Event()
+        raise OSError("broken")
 
     async def asked(self, **headers: str) -> str:
         """Ask for a client: why there is none, or nothing."""
@@ -204,6 +213,16 @@ async def test_a_request_is_told_why_there_is_no_connection(name: str, autojump_
     async with held(Desk(attempt, timeout_s=4.0)) as desk:
         assert await desk.asked() == expected
         assert trio.current_time() - desk.tried_s[0] == (4.0 if name == "late" else 0.0)
+
+
+async def test_a_request_waits_for_its_own_time_and_no_longer(autojump_clock: trio.testing.MockClock) -> None:
+    """However long the next attempt has to wait: then it is told so, and does not count as one that waits."""
+    desk, began = Desk(timeout_s=3.0), trio.current_time()
+    assert await desk.asked() == "it was not connected to within connect_timeout_s=3.0 seconds"
+    assert trio.current_time() - began == 3.0
+    async with held(desk):
+        await trio.testing.wait_all_tasks_blocked()
+        assert desk.tried_s == []
 
 
 async def test_the_last_reason_is_not_told_of_the_next_failure(autojump_clock: trio.testing.MockClock) -> None:
@@ -376,3 +395,35 @@ async def test_who_cannot_listen_any_more_keeps_the_connection(failure: type[Exc
         assert await desk.asked() == ""
         await trio.testing.wait_all_tasks_blocked()
         assert (desk.changes, len(desk.tried_s), await desk.asked()) == (2, 1, "")
+
+
+async def test_a_client_that_breaks_is_replaced_for_the_next_request(autojump_clock: trio.testing.MockClock) -> None:
+    """What used it ends with it, though nobody has told that the connection has gone."""
+    async with held(Desk()) as desk:
+        assert await desk.asked() == ""
+        await trio.sleep(LIVES_S)
+        client: Any = desk.client
+        with pytest.raises(McpConnectionError, match="it was lost during a call: the connection was lost"):
+            with desk.link.ending(client, "a call"):
+                desk.breaks.set()
+                await trio.sleep_forever()
+        assert (await desk.asked(), len(desk.tried_s)) == ("", 2)
+
+
+async def test_who_listens_does_not_hold_a_connection_that_was_lost(autojump_clock: trio.testing.MockClock) -> None:
+    """The next one is made at once."""
+
+    @asynccontextmanager
+    async def listens(**what: bool) -> AsyncGenerator[Any, None]:
+        await trio.sleep_forever()
+        yield
+
+    desk = Desk(tools=True)
+    desk.listens = listens
+    async with held(desk):
+        assert await desk.asked() == ""
+        await trio.sleep(LIVES_S)
+        client: Any = desk.client
+        lost = trio.current_time()
+        desk.link.lose(client)
+        assert (await desk.asked(), desk.tried_s[-1] - lost) == ("", 0)

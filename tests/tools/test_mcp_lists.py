@@ -45,6 +45,7 @@ class Link:
 
     def __init__(self, client: Any) -> None:
         self.lost = 0
+        self.used: list[str] = []
         self._client = client
 
     async def client(self, request: object) -> Any:
@@ -54,6 +55,8 @@ class Link:
     @contextmanager
     def ending(self, client: object, what: str) -> Iterator[None]:
         """A block that nothing ends."""
+        assert client is self._client
+        self.used.append(what)
         yield
 
     def lose(self, client: object) -> None:
@@ -195,8 +198,10 @@ async def test_a_schema_that_the_package_does_not_know_is_fetched_once() -> None
     """The server says that headers do not fit the tool: its list is read, and the call made again, once."""
     mismatch = error(mcp_types.HEADER_MISMATCH, "mismatch")
     assert await Desk(mismatch, page(), "fine").ask() == "fine"
+    desk = Desk(mismatch, page(), mismatch)
     with pytest.raises(MCPError, match="mismatch"):
-        await Desk(mismatch, page(), mismatch).ask()
+        await desk.ask()
+    assert desk.link.used == ["the call"]  # which ends with the connection
 
 
 @pytest.mark.parametrize(
@@ -246,7 +251,19 @@ class Callers:
 
     def headers(self, context: object, *, refresh: bool) -> dict[str, str]:
         """Those of the caller."""
+        assert not refresh
         return {"who": self.who}
+
+
+async def test_a_list_that_changes_while_it_is_read_is_not_kept() -> None:
+    """It may be of before the change, or half of it."""
+
+    async def changes() -> Any:
+        desk.server._forget_lists()
+        return page("half")
+
+    desk = Desk(changes, page("whole"))
+    assert [await desk.tools() for _ in range(3)] == [["half"], ["whole"], ["whole"]]
 
 
 async def test_a_private_list_is_kept_by_headers_and_a_public_one_for_all() -> None:

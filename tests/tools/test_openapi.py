@@ -388,6 +388,16 @@ async def test_redirects_stay_with_the_server(status: int, location: str, method
             assert len(at.api.asked) == 1
 
 
+async def test_a_redirect_that_leads_nowhere_is_an_answer() -> None:
+    """Without an address there is nothing to follow: the model is told the status."""
+    async with desk() as at:
+        at.api.script.append(Reply(302, b"hm"))
+        found = await at.call("health_get")
+        assert found["error"]["type"] == "ApiError"
+        assert "302" in found["error"]["message"]
+        assert len(at.api.asked) == 1
+
+
 async def test_redirects_end() -> None:
     """A server that leads in circles is left after five."""
     async with desk() as at:
@@ -467,12 +477,13 @@ async def test_headers_of_the_program() -> None:
 
     async def headers(context: Any, *, refresh: bool) -> dict[str, str]:
         asked.append(refresh)
-        return {"Authorization": f"Bearer token-number-{len(asked)}"}
+        return {"Authorization": f"Bearer token-number-{len(asked)}", "X-Kind": "e"}
 
     async with desk(headers=headers) as at:
         at.api.token = "token-number-2"
         found = await at.call("health_get")
         assert found["headers"]["authorization"] == "Bearer [secret]" or found["headers"]["authorization"] == "[secret]"
+        assert found["headers"]["x-kind"] == "e"  # what is so short is a word, and no secret
         assert asked == [False, True]
         assert "token-number" not in at.written
 

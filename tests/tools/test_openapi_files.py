@@ -84,6 +84,7 @@ async def sent(name: str, body: Any) -> tuple[Api, Any]:
             'user:a "photo".jpg': Part.from_bytes(data=PHOTO, mime_type="image/png"),
             "other.png": Part.from_bytes(data=OTHER, mime_type="image/png"),
             "note.txt": Part(text="nöte"),
+            "empty.txt": Part(text=""),
         }
         for filename, part in files.items():
             await runner.artifact_service.save_artifact(app_name="app", **PLACE, filename=filename, artifact=part)
@@ -164,6 +165,7 @@ async def test_a_field_cannot_end_its_part() -> None:
     ("name", "file", "media_type", "content"),
     [
         ("application_octet_stream", "note.txt", "application/octet-stream", "nöte".encode()),
+        ("application_octet_stream", "empty.txt", "application/octet-stream", b""),
         ("image", "other.png", "image/png", OTHER),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from minirun.credentials import AuthCredential
 from minirun.errors import ConfigurationError
 from minirun.tools._openapi._document import (
     DEPTH_MAX,
@@ -18,9 +19,13 @@ from minirun.tools._openapi._document import (
     _count,
     read_document,
 )
+from minirun.tools._openapi._request import Outgoing, with_credential
+from minirun.tools._openapi._schemas import Schemas, safe_parameters
+from minirun.tools._openapi._security import SecurityScheme
 from minirun.tools._openapi._tool import _redirected
+from minirun.tools.openapi import OpenAPIToolset
 
-from ..openapi_tables import TABLES
+from ..openapi_tables import BASE, TABLES, document, operations
 from ..tables import kept
 
 
@@ -94,3 +99,72 @@ def test_a_redirect_of_no_address_leads_nowhere() -> None:
     Without an address there is none that a redirect could be of.
     """
     assert _redirected("hm", "/a") == ("", "another address")
+
+
+OWN = (
+    *("accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "cookie"),
+    *("expect", "host", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"),
+)
+
+
+def test_headers_of_the_transport_and_of_the_program_are_no_arguments() -> None:
+    """
+    However they are written; a header of any other name is one.
+    """
+    names = [*OWN, *(name.title() for name in OWN), "X-Trace", "Accept-Language", "via"]
+    parameters = [{"name": name, "in": "header"} for name in names]
+    [operation] = operations(document({"/a": {"get": {"parameters": parameters}}}))
+    assert [each.name for each in operation.arguments] == ["X-Trace", "Accept-Language", "via"]
+
+
+async def test_what_only_reads_is_asked_for_again_after_an_interruption() -> None:
+    """
+    GET, HEAD and OPTIONS change nothing; whether anything else was done is told to the model instead.
+    """
+    methods = ("get", "head", "options", "put", "post", "delete", "patch")
+    paths = {"/a": {method: {"operationId": method} for method in methods}}
+    toolset = OpenAPIToolset(spec_dict={"openapi": "3.1.0", "servers": [{"url": BASE}], "paths": paths})
+    again = {tool.name for tool in await toolset.get_tools() if tool.on_interrupted == "rerun"}
+    assert again == {"get", "head", "options"}
+    assert {tool.on_interrupted for tool in await toolset.get_tools()} == {"rerun", "report"}
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "is_fine"),
+    [
+        ("a b", "X-Key", True),
+        ("a\x7f", "X-Key", False),
+        ("a\r\nb: c", "X-Key", False),
+        ("é", "X-Key", False),
+        ("a", "X Key", False),
+        ("a", "!#$%&'*+.^_`|~09AZaz-", True),
+        ("a", "X-Key:", False),
+    ],
+)
+def test_a_key_in_a_header_is_printable_ascii_under_a_name_of_http(key: str, name: str, is_fine: bool) -> None:
+    """
+    Anything else is refused, and the message does not show it.
+    """
+    plain = Outgoing("GET", BASE, (), {}, (), None)
+    scheme, credential = SecurityScheme("api_key", "header", name), AuthCredential("api_key", api_key=key)
+    if is_fine:
+        assert with_credential(plain, scheme, credential).headers == {name.lower(): key}
+    else:
+        with pytest.raises(ConfigurationError, match="a key that a header can hold, found another") as caught:
+            with_credential(plain, scheme, credential)
+        assert repr(key) not in str(caught.value)
+
+
+def test_arguments_whose_schemas_cannot_be_checked_may_be_anything() -> None:
+    """
+    They keep their names and descriptions, and which of them there have to be.
+    """
+    schemas = Schemas(document())
+    given = {"a": {"type": "no type", "description": "d"}, "b": True, "c": {"type": "string"}}
+    assert safe_parameters(given, ["a"], schemas) == {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"a": {"description": "d"}, "b": {}, "c": {}},
+        "required": ["a"],
+    }
+    assert safe_parameters({"c": {"type": "string"}}, [], schemas)["properties"] == {"c": {"type": "string"}}

@@ -140,7 +140,7 @@ def test_a_tool_is_named_and_described_by_its_function(func: Callable[..., Any],
 
 
 def test_tools_that_cannot_work_are_refused() -> None:
-    """A lambda has no name, an async function no thread, and two tools of one name are one too many."""
+    """A lambda has no name, an async function no thread, nothing a process; two tools of one name are one too many."""
     with pytest.raises(ConfigurationError, match="name"):
         FunctionTool(lambda: 1)
     FunctionTool(lambda: 1, name="one")
@@ -149,6 +149,8 @@ def test_tools_that_cannot_work_are_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="run_in"):
         FunctionTool(a, run_in="thread")
+    with pytest.raises(ConfigurationError, match="expected run_in='thread' or 'loop', found 'process'"):
+        FunctionTool(_plain, run_in="process")  # type: ignore[arg-type]  # found at runtime
     with pytest.raises(ConfigurationError, match="two named '_plain'"):
         LlmAgent(name="x", model=ScriptedLlm([]), tools=[_plain, partial(_plain)])
     with pytest.raises(ConfigurationError, match="function"):
