@@ -63,7 +63,7 @@ def _children() -> dict[int, str]:
         return found
     for task in tasks:
         try:
-            with open(f"/proc/self/task/{task}/children", "rb", buffering=0) as file:  # twice for every test: it is fast
+            with open(f"/proc/self/task/{task}/children", "rb", buffering=0) as file:  # twice per test: it is fast
                 pids = file.read().split()
         except OSError:  # the thread has ended
             continue
