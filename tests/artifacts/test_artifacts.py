@@ -1180,10 +1180,12 @@ from minirun.artifacts import FileArtifactService
 from minirun.types import Part
 async def main(root, name):
     service = FileArtifactService(root)
-    for number in range(6):
+    print("ready", flush=True)
+    sys.stdin.readline()  # all begin at once
+    for number in range(15):
         where = dict(app_name="app", user_id="u", session_id="s", filename="a.txt")
         print(await service.save_artifact(**where, artifact=Part(text=f"{name} {number}")), f"{name} {number}", sep=":")
-        if number % 3 == 2:
+        if number % 5 == 4:
             await service.gc()
 trio.run(main, *sys.argv[1:])
 """
@@ -1192,12 +1194,16 @@ trio.run(main, *sys.argv[1:])
 def test_several_processes_share_a_folder(tmp_path: Path) -> None:
     """Three processes that save one name and collect at once get each number once, and nothing is lost."""
     processes = [start(program(PROGRAM, tmp_path, name)) for name in ("one", "two", "three")]
+    assert [process.stdout.readline() for process in processes] == ["ready\n"] * 3
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
     answers: dict[int, str] = {}
     for process in processes:
         out, _ = process.communicate()
         assert process.returncode == 0
         answers.update((int(number), text) for number, text in (line.split(":") for line in out.splitlines()))
-    assert sorted(answers) == list(range(18))
+    assert sorted(answers) == list(range(45))
 
     async def check() -> None:
         service = FileArtifactService(tmp_path)
