@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from ..events import Event
 from ._base import BaseAgent
@@ -21,18 +21,18 @@ def last_speaker(tree: AgentTree, events: Sequence[Event], before: str | None) -
         if event.author == "user" or (event.branch is not None and "@" in event.branch):
             continue
         target = tree.find(event.actions.transfer_to_agent)
-        if target is not None and _keeps_control(tree, target):
+        if _keeps_control(target, tree):
             return target
         if event.content is not None:
             author = tree.find(event.author)
-            if author is not None and _keeps_control(tree, author):
+            if _keeps_control(author, tree):
                 return author
     kept = tree.find(before)
-    return kept if kept is not None and _keeps_control(tree, kept) else tree.root
+    return kept if _keeps_control(kept, tree) else tree.root
 
 
-def _keeps_control(tree: AgentTree, agent: BaseAgent) -> bool:
-    at: BaseAgent | None = agent
+def _keeps_control(agent: BaseAgent | None, tree: AgentTree) -> TypeGuard[BaseAgent]:
+    at = agent
     while at is not None and at is not tree.root:
         if not isinstance(at, LlmAgent) or at.disallow_transfer_to_parent:
             return False
