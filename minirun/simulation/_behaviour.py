@@ -5,8 +5,8 @@ A world *notes* what happens in it as it goes: each point of the runtime that a 
 recoveries), each event that is stored and each that is seen, the ends of invocations, faults, deaths, all counters. To
 note one appends to a list, and no more; what follows is done by a search, for the outcomes that it looks at.
 
-A note has a *kind*: what it says, without the ids and numbers that differ between worlds. A *feature* is one of these,
-as a number that is the same in every process:
+A note has a *kind*: what it says, without the ids and numbers that differ between worlds; of a counter its whole name.
+A *feature* is one of these, as a number that is the same in every process:
 
 * two kinds of notes that follow each other, and how near their tasks are: the same task, the same message of a user,
   the same process, another one;
@@ -73,7 +73,7 @@ def features_of(notes: Sequence[Note], coverage: Mapping[str, int]) -> dict[int,
     end = notes[-1][2] if notes else 0
     for name, count in coverage.items():
         if count:
-            found.setdefault(_mixed(_SIZE, _number(name), count if count <= 3 else 2 + count.bit_length()), end)
+            found.setdefault(_mixed(_SIZE, _exactly(name), count if count <= 3 else 2 + count.bit_length()), end)
     return found
 
 
@@ -86,7 +86,7 @@ def _mixed(*parts: int) -> int:
 
 def _kind_of(what: str | Event | LogEntry) -> int:
     if isinstance(what, str):
-        return _number(what)
+        return _exactly(what) if what.startswith(COUNTED) else _number(what)
     if isinstance(what, Event):
         return _number(_event_in_words(what))
     event = what._event
@@ -97,6 +97,12 @@ def _kind_of(what: str | Event | LogEntry) -> int:
 def _number(text: str) -> int:
     """What stands for a kind: `hash` would be another one in each process."""
     return crc32(_VARIABLE.sub("", text).encode("utf-8", "surrogatepass"))
+
+
+@lru_cache(maxsize=4096)
+def _exactly(text: str) -> int:
+    """What stands for the name of a counter: who counts `level 1` and `level 2` means two things."""
+    return crc32(text.encode("utf-8", "surrogatepass"))
 
 
 def _event_in_words(event: Event) -> str:

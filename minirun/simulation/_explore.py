@@ -247,8 +247,8 @@ Run: TypeAlias = Callable[[Choices], Outcome]
 
 
 def _agreed(first: Outcome, strict: Outcome) -> Outcome:
-    """What a run and a strict one come to: they are alike, but for a leak that only the strict one sees."""
-    sees_more = first.failure is None and isinstance(strict.failure, LeakError)
+    """What a run and a strict one come to: they are alike, but for a leak that the strict one sees, or sees earlier."""
+    sees_more = isinstance(first.failure, LeakError | None) and isinstance(strict.failure, LeakError)
     return strict if sees_more else _compared(first, strict)
 
 
@@ -409,9 +409,9 @@ def shrink(
     Make the choices of a failure fewer and duller, as long as it fails in the same way: the type of the error, and of a
     checker's the property that does not hold.
 
-    First the end is dropped, then whole stretches, then single choices become 0 or smaller. *options* are those of
-    `simulate`. After *runs_max* simulations, or as soon as they have taken *steps_max* steps, the best one so far is
-    returned: no clock is asked, so the same outcome always becomes the same.
+    First no choice at all is tried, then the end is dropped, then whole stretches, then single choices become 0 or
+    smaller. *options* are those of `simulate`. After *runs_max* simulations, or as soon as they have taken *steps_max*
+    steps, the best one so far is returned: no clock is asked, so the same outcome always becomes the same.
     """
     run = _runner(scenario, options)
     return shrink_with(lambda picks: run(RecordedChoices(picks)), outcome, runs_max, steps_max)
@@ -451,7 +451,13 @@ def shrink_with(
 
 
 def _shortened(picks: list[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
-    """The shortest beginning that fails with nothing but dull choices after it, as far as halving finds it."""
+    """
+    The shortest beginning that fails with nothing but dull choices after it, as far as halving finds it.
+
+    The empty one is tried first: what hangs does so whatever is chosen, for the most part, and takes long each time.
+    """
+    if picks and fails([]):
+        return []
     enough, too_short = len(picks), 0
     while enough - too_short > 1:
         middle = (enough + too_short) // 2

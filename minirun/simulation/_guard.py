@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 import os
 import random
+import select
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ from typing import Any, Final
 import trio
 
 from ..errors import MinirunError
+from ._private import thread_cache
 from ._watchdog import NAME
 
 __all__ = ["Guard", "LeakError", "guarding"]
@@ -49,15 +51,16 @@ _EVENTS: Final = {
     "pty.spawn": "starts a process",
 }
 _SOCKETS: Final = "uses a socket"
+_CLOCK: Final = "asks the real clock; use the Env's now()"
 
 # Modules whose own use of the clock shows in no simulation: stamps of log records, times of test runners.
 _EXEMPT: Final = ("logging", "_pytest", "pytest", "hypothesis", "trio", "warnings", "threading", "concurrent")
 
 _DRAWS: Final = tuple(name for name in random.__all__ if not name[0].isupper() and name not in ("getstate", "setstate"))
 _REPLACED: Final[tuple[tuple[Any, str, str], ...]] = (
-    (time, "time", "asks the real clock; use the Env's now()"),
-    (time, "time_ns", "asks the real clock; use the Env's now()"),
+    *((time, name, _CLOCK) for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime")),
     (time, "sleep", "really sleeps; use trio.sleep"),
+    (select, "select", "really waits; use what trio has to wait with"),
     (threading, "_start_new_thread", _THREADS),  # no audit event tells of it before Python 3.12
     (threading.Condition, "wait", "waits for another thread, and there is none; use trio.Event"),
     (uuid, "uuid1", "makes an id of time and machine; use the Env's new_id()"),
@@ -66,11 +69,14 @@ _REPLACED: Final[tuple[tuple[Any, str, str], ...]] = (
     (random, "_urandom", "asks for real randomness; use the Env's random()"),
     (trio.to_thread, "run_sync", "uses a thread; use the Env's run_sync()"),
     (trio.lowlevel, "start_thread_soon", "uses a thread; use the Env's run_sync()"),
+    # a thread that waits for work since before makes no audit event, and `run_sync` may have been imported by name
+    (thread_cache(), "start_thread_soon", "uses a thread; use the Env's run_sync()"),
     *((random, name, "draws from randomness that no seed decides; use the Env's random()") for name in _DRAWS),
 )
+# Those that ask the clock only where they are not told the time, and how many arguments they have then.
+_UNTOLD: Final = {"time.localtime()": 0, "time.gmtime()": 0, "time.ctime()": 0, "time.strftime()": 1}
 
 # What a strict guard sees, by the names of the functions: those of dates, and those of these modules.
-_CLOCK: Final = "asks the real clock; use the Env's now()"
 _BUILTIN: Final = {
     "now": _CLOCK,
     "utcnow": _CLOCK,
@@ -180,10 +186,11 @@ def _others_live() -> bool:
 @lru_cache(maxsize=4 * len(_REPLACED))
 def _refusing(what: str, real: Callable[..., Any], why: str) -> Callable[..., Any]:
     """What stands for a function while a simulation runs, in whatever thread; made once, as every seed needs it."""
+    untold = _UNTOLD.get(what, sys.maxsize)
 
     def refusing(*args: Any, **options: Any) -> Any:
         guard = _ACTIVE.get(threading.get_ident())
-        if guard is not None:
+        if guard is not None and (len(args) <= untold or args[untold] is None):
             caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
             if caller not in _EXEMPT or "thread" in why:
                 guard.refuse(what, why)

@@ -13,6 +13,9 @@ can end in which something shielded waits for ever. The clock: a `MockClock` ask
 jumps through `jump`. Where one of these is missing, less is told, and a world that does not end is left behind instead
 of being ended.
 
+Threads: the cache of those that wait for work, which is beside all runs. Where it is missing, one that is used by a
+function that was imported by name is not seen.
+
 What a run holds beside its tasks: variables of the run, asynchronous generators, instruments. Where one of these is
 missing, each seed has a run of its own.
 """
@@ -27,6 +30,7 @@ from typing import Any
 
 import trio
 import trio._core._run as trio_run
+import trio._core._thread_cache as trio_threads
 from trio.testing import MockClock
 
 __all__ = [
@@ -38,6 +42,7 @@ __all__ = [
     "seeded_trio",
     "state_of_run",
     "stop_loop",
+    "thread_cache",
     "unshield",
     "why_not_seeded",
 ]
@@ -169,3 +174,8 @@ def forget_children(nursery: trio.Nursery) -> None:
     """Let a nursery that was left behind be collected: it insists on having no children then."""
     with suppress(AttributeError):
         nursery._children.clear()
+
+
+def thread_cache() -> type | None:
+    """The type of what keeps threads that wait for work; None if trio has none any more."""
+    return getattr(trio_threads, "ThreadCache", None)

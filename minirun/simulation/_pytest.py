@@ -12,6 +12,8 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +27,7 @@ from ._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
 from ._report import counted, headline, report, story, tidied
 from ._simulate import Outcome
 from ._vfs import why_unavailable
+from ._watchdog import before_the_end
 from ._world import World
 
 __all__ = ["check_item", "check_test", "run_test", "world"]
@@ -122,7 +125,10 @@ def run_test(test: Callable[..., Any], fixtures: dict[str, Any]) -> None:
     if not isinstance(place, _Place):
         msg = f"expected `world` to be minirun's fixture, found another one of this name that gives {brief(place)}"
         raise ConfigurationError(msg)
-    _Test(test, fixtures, place.minirun_node).run()
+    node = place.minirun_node
+    capture = node.config.pluginmanager.getplugin("capturemanager")
+    with nullcontext() if capture is None else before_the_end(partial(capture.suspend_global_capture, in_=True)):
+        _Test(test, fixtures, node).run()
 
 
 class _Test:

@@ -202,8 +202,14 @@ class _Simulation:
         self._choices = choices
         self._world = world
         self._guard = guard
-        self._watchdog = Watchdog(world.schedule.hangs.dump)
+        self._watchdog = Watchdog(world.schedule.hangs.dump, self._origin)
         self._watchdog.start()
+
+    def _origin(self) -> str:
+        """Which simulation this is, so that it can be run again."""
+        if self._choices.seed is not None:
+            return f"the simulation of seed {self._choices.seed!r}"
+        return f"the simulation of the choices {[choice.picked for choice in self._choices.trace]}"
 
     async def live(self, scenario: Scenario) -> None:
         """Run the scenario in the world."""

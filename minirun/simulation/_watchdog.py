@@ -6,30 +6,36 @@ the log: its error says the same whenever it strikes, and where the code was is 
 it is told at once, neither compared with a second run nor shrunk.
 
 A thread of its own looks now and then. What it finds overdue it interrupts where that runs, as Ctrl-C would, but also
-where trio is protected from that. Code that waits within C for something else than the interpreter is out of its reach:
-it is interrupted when it comes back. Nobody is interrupted in a debugger.
+where trio is protected from that. Code that swallows every interruption, or waits within C for something else than the
+interpreter, is out of its reach: then the process ends, after it has told on stderr what is known, for it would never
+end otherwise. Nobody is interrupted in a debugger.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 from types import FrameType
 
 from ..errors import MinirunError
 
-__all__ = ["NAME", "Watchdog", "WatchdogError"]
+__all__ = ["NAME", "Watchdog", "WatchdogError", "before_the_end"]
 
 # No simulation takes so long, on whatever machine: 20 000 steps, after which a seed is ended anyway, take some seconds.
 WATCHDOG_S = 300.0
-# How often it looks, how soon it interrupts code again that went on all the same, and how long it stays without work.
+# How often it looks, how soon it interrupts code again that went on all the same, for how long, and how long it stays
+# without work.
 LOOK_EVERY_S = 0.5
 AGAIN_S = 5.0
+GIVE_UP_S = 60.0
 IDLE_S = 10.0
+# With which a process ends that nothing else ends: that of `sysexits.h` for a defect of the program.
+EXIT_STATUS = 70
 # How much of the code's stack is shown, the innermost frames.
 FRAMES_MAX = 12
 
@@ -41,7 +47,8 @@ class WatchdogError(MinirunError):
     """
     A simulation has not ended in five minutes of real time: some code of it does not give control back.
 
-    Where that code was, and how the tasks waited meanwhile, is a note on it.
+    Where that code was, and how the tasks waited meanwhile, is a note on it. Code that goes on for another minute,
+    whatever interrupts it, ends the process with status 70; all this is on stderr then, with the seed.
     """
 
 
@@ -52,15 +59,27 @@ class _OverdueError(BaseException):
 _lock = threading.Lock()
 _watched: dict[int, Watchdog] = {}  # by thread
 _thread: threading.Thread | None = None
+_last_calls: list[Callable[[], object]] = []
+
+
+@contextmanager
+def before_the_end(call: Callable[[], object]) -> Iterator[None]:
+    """In the block, *call* is called before a process ends that nothing else ends: so that stderr is seen."""
+    _last_calls.append(call)
+    try:
+        yield
+    finally:
+        _last_calls.remove(call)
 
 
 class Watchdog:
-    """Watches one simulation, in the thread that starts it. *dump* tells how its tasks wait."""
+    """Watches one simulation, in the thread that starts it. *dump* tells how its tasks wait, *origin* which it is."""
 
-    def __init__(self, dump: Callable[[], str]) -> None:
+    def __init__(self, dump: Callable[[], str], origin: Callable[[], str]) -> None:
         self._dump = dump
+        self._origin = origin
         self._ident = 0
-        self._due_s = 0.0
+        self._due_s = self._ends_s = 0.0
         self.failure: WatchdogError | None = None
         """What it has found."""
 
@@ -96,7 +115,10 @@ class Watchdog:
         frame = sys._current_frames().get(self._ident)
         if _is_debugged(frame):
             return
+        if self.failure is not None and monotonic() >= self._ends_s:
+            self._end_process(frame)
         if self.failure is None:
+            self._ends_s = monotonic() + GIVE_UP_S
             self.failure = WatchdogError(
                 "the simulation does not end: expected its code to give control back again and again, found some that"
                 " runs on; look for a loop without an `await`"
@@ -106,6 +128,23 @@ class Watchdog:
                 told = f"the tasks:\n{self._dump()}"
             self.failure.add_note(f"the code was\n{_stack(frame)}\n{told}")
         _interrupt(self._ident)
+
+    def _end_process(self, frame: FrameType | None) -> None:
+        for call in _last_calls:
+            with suppress(Exception):
+                call()
+        assert self.failure is not None
+        lines = [
+            f"minirun: {self._origin()} does not end, whatever interrupts it, so its process ends here",
+            f"{type(self.failure).__name__}: {self.failure}",
+            *self.failure.__notes__,
+            f"at last the code was\n{_stack(frame)}\n",
+        ]
+        text = "\n".join(lines).encode("utf-8", "backslashreplace")
+        with suppress(OSError):
+            while text:
+                text = text[os.write(2, text) :]
+        os._exit(EXIT_STATUS)
 
 
 def _look() -> None:

@@ -227,6 +227,7 @@ def test_a_file_in_a_package_imports_its_neighbours(folder: Path) -> None:
             "a worker could not go on: its process has died with exit status 7",
         ),
         (["scenarios.py::fine", "--replay", "a.json", "--first-seed", "0"], 2, "or --first-seed, found both"),
+        (["scenarios.py::fine", "--corpus", ""], 2, "expected a folder, found an empty name"),
         (["scenarios.py::fine", "--minutes", "nan"], 2, "nan is no number of minutes"),
     ],
 )

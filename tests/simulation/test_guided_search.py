@@ -191,6 +191,14 @@ def test_what_is_met_together_counts_and_ids_do_not() -> None:
     assert said != features_of(noted(Event(author="b", message="x", timestamp=1.0)), {})
 
 
+def test_counters_whose_names_differ_in_numbers_are_two() -> None:
+    """`world.reached("level 2")` is the way of a scenario to say how far it came."""
+    first, second = (features_of([], {f"level {level}": 1}) for level in (1, 2))
+    assert not first.keys() & second.keys()
+    first, second = (features_of([(f"counted: level {level}", "", 0)], {}) for level in (1, 2))
+    assert not first.keys() & second.keys()
+
+
 def test_features_are_the_same_in_every_process() -> None:
     """They are compared between processes, whose hashes differ; and each says where it was first met."""
     assert features_of(noted("commit", "commit"), {}) == {8725727642199173357: 0, 14006154537532742092: 1}

@@ -8,6 +8,7 @@ import os
 import queue
 import random
 import secrets
+import select
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.to_thread import run_sync as run_sync_by_name
 
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent
 from minirun.simulation import LeakError, SeededChoices, World, simulate
@@ -32,6 +34,10 @@ imported_by_name = random.random
 
 async def in_a_thread() -> None:
     await trio.to_thread.run_sync(time.perf_counter)
+
+
+async def in_a_waiting_thread() -> None:
+    await run_sync_by_name(time.perf_counter)
 
 
 async def in_a_process() -> None:
@@ -46,6 +52,11 @@ async def over_the_net() -> None:
 LEAKS: dict[str, Callable[[], Any]] = {
     "time.time": lambda: time.time(),
     "time.time_ns": lambda: time.time_ns(),
+    "time.localtime": lambda: time.localtime(),
+    "time.gmtime": lambda: time.gmtime(None),
+    "time.ctime": lambda: time.ctime(),
+    "time.strftime": lambda: time.strftime("%H:%M"),
+    "select": lambda: select.select([], [], [], 0),
     "time.sleep": lambda: time.sleep(0),
     "uuid4": lambda: uuid.uuid4(),
     "uuid1": lambda: uuid.uuid1(),
@@ -58,6 +69,7 @@ LEAKS: dict[str, Callable[[], Any]] = {
     "random, imported by name": imported_by_name,
     "thread": lambda: threading.Thread(target=print).start(),
     "trio thread": in_a_thread,
+    "trio thread that waits, by name": in_a_waiting_thread,
     "waiting for a thread": lambda: threading.Event().wait(),
     "queue of threads": lambda: queue.Queue().get(),
     "process": lambda: subprocess.run([sys.executable, "-c", ""], check=False),
@@ -80,6 +92,7 @@ def test_what_leaks_fails_the_simulation(leak: str) -> None:
     async def scenario(world: World) -> None:
         await maybe_await(LEAKS[leak]())
 
+    trio.run(in_a_waiting_thread)  # the thread waits for more work
     failure = simulate(scenario, SeededChoices(1), storage="memory").failure
     assert isinstance(failure, LeakError)
     assert "choices alone" in str(failure) or "no seed decides" in str(failure)
@@ -133,6 +146,7 @@ def test_what_cannot_leak_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
     class Sleeper(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> None:
             logging.getLogger("minirun.test").warning("logged")
+            assert time.strftime("%Y", time.gmtime(0)) == "1970"
             await trio.sleep(1000)
             await ctx.emit(Event(message=str(own.random())))
 
@@ -151,6 +165,16 @@ def test_what_cannot_leak_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_leak_that_is_seen_twice_is_told_as_one() -> None:
+    """`date.today()` asks `time.time()`: the strict run sees it first, and no two outcomes are made of it."""
+
+    async def scenario(world: World) -> None:
+        datetime.date.today()
+
+    [explored] = explore(scenario, [0], {"storage": "memory"})
+    assert isinstance(explored.outcome.failure, LeakError)
 
 
 BY_NAME: dict[str, Callable[[], Any]] = {

@@ -36,6 +36,7 @@ from minirun.simulation._simulate import Scenario, Storage
 from minirun.simulation._sqlite_store import SqliteStore
 from minirun.testing import ScriptedLlm, call
 
+from ..fork_server import run
 from ..helpers import Logic
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
@@ -417,6 +418,49 @@ def test_code_that_never_gives_control_back_is_interrupted(monkeypatch: pytest.M
         await world.sleep(1)
 
     simulate(alone(fine), SeededChoices(1), storage="memory", strict=True).check()  # profiled, which would hang
+
+
+SWALLOWS = """
+import threading, time
+from minirun.simulation import SeededChoices, _watchdog, simulate
+vars(_watchdog).update(WATCHDOG_S=0.2, LOOK_EVERY_S=0.05, AGAIN_S=0.05, GIVE_UP_S=0.2)
+
+async def swallows(world):
+    while True:
+        try:
+            while True:
+                try:
+                    time.perf_counter()
+                except:
+                    pass
+        except:  # between two turns of the loop, too
+            pass
+
+async def waits_outside_of_python(world):
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+"""
+
+
+@pytest.mark.parametrize("scenario", ["swallows", "waits_outside_of_python"])
+def test_what_cannot_be_interrupted_ends_its_process(scenario: str) -> None:
+    """It would never end: stderr has the seed, where the code was, and how the tasks waited."""
+    done = run(["-c", f"{SWALLOWS}\nsimulate({scenario}, SeededChoices(17), storage='memory')"])
+    assert done.returncode == _watchdog.EXIT_STATUS
+    assert "the simulation of seed 17 does not end, whatever interrupts it" in done.stderr
+    assert f"in {scenario}" in done.stderr
+    assert "/scenario" in done.stderr
+    assert "WatchdogError: the simulation does not end" in done.stderr
+
+
+def test_under_pytest_it_is_seen_although_output_is_captured(tmp_path: Path) -> None:
+    """What a test prints is kept from the terminal, and would end with the process."""
+    test = "\n\nimport pytest\ntest_it = pytest.mark.simulation(1, storage='memory')(swallows)\n"
+    (tmp_path / "test_it.py").write_text(SWALLOWS + test)
+    done = run(["-m", "pytest", "-p", "no:cacheprovider", "test_it.py"], cwd=tmp_path)
+    assert done.returncode == _watchdog.EXIT_STATUS
+    assert "the simulation of seed 0 does not end, whatever interrupts it" in done.stderr
 
 
 def test_the_watchdog_ends_without_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,11 +285,28 @@ def test_shrinking_is_bounded_in_steps(failure: Exception, steps: int, runs: int
     ran: list[int] = []
 
     def run(picks: Sequence[int]) -> Outcome:
+        if not picks:  # tried first: no choice at all
+            return Outcome(None, (), (), Counter(), 0)
         ran.append(1)
         return Outcome(failure, (), tuple(Choice("a", 9, pick) for pick in picks), Counter(), steps)
 
     shrink_with(run, run([8] * 300), steps_max=100)
     assert len(ran) == 1 + runs
+
+
+def test_what_hangs_whatever_is_chosen_is_simulated_five_times() -> None:
+    """The seed, the same again, without choices, that again, and with all checks: each of them takes seconds."""
+    runs: list[int] = []
+
+    async def scenario(world: World) -> None:
+        runs.append(1)
+        for _ in range(100):
+            world.choices.choose(100, "a number")
+        raise LivelockError("no end")
+
+    [explored] = explore(scenario, [1], checked_options(MEMORY))
+    assert not any(explored.outcome.picks)
+    assert len(runs) == 5
 
 
 def test_what_must_be_reached_is_named_with_what_was() -> None:
