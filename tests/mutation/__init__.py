@@ -15,7 +15,8 @@ How it is cheap
              the child puts the changed code into the functions that have the old one (`swap.py`). Processes that its
              tests start load the changed module instead of the file (`hook/`).
     tests    only those that pass the changed lines: each file of tests gets an equal share of time, near files a
-             larger one, cheap tests come first; the first failure ends it.
+             larger one, cheap tests come first; the first failure ends it. With `--again` what has survived those
+             is tried with all that pass it.
     fresh    what runs at import (defaults, tables, class bodies) cannot be swapped: a new process loads the changed
              module and runs the tests of those who use it.
 

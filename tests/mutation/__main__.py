@@ -5,7 +5,7 @@
     python -m tests.mutation --seed 1 --count 300         try a sample; one that was interrupted goes on
     python -m tests.mutation --under minirun/sessions     a sample of the modules whose paths begin so
     python -m tests.mutation --report                     the report of what was tried by now
-    python -m tests.mutation --again                      try those once more that have survived
+    python -m tests.mutation --again                      try those once more that have survived, with all tests
     python -m tests.mutation --only ID                    try one, which may be the beginning of an id
     python -m tests.mutation --show ID                    print a mutant as a diff
 """
@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument("--under", action="append", default=[], metavar="PATH", help="only mutants of these modules")
     parser.add_argument("--cache", type=Path, default=CACHE, help="the folder of the map and the results")
     parser.add_argument("--report", action="store_true", help="try none")
-    parser.add_argument("--again", action="store_true", help="try survivors once more")
+    parser.add_argument("--again", action="store_true", help="try survivors once more, with all tests")
     parser.add_argument("--only", default="", metavar="ID")
     parser.add_argument("--show", default="", metavar="ID")
     asked = parser.parse_args()
@@ -76,7 +76,10 @@ def main() -> int:
 
     left = [mutant for mutant in sample if not is_done(mutant)]
     if left and not asked.report:
-        run(left, is_done, asked.cache, results, asked.jobs)
+        line_map = LineMap(asked.cache)
+        if missing := line_map.missing():
+            print(f"the map is older than {len(missing)} files of tests; python -m tests.mutation map", flush=True)
+        run(left, is_done, Chooser(line_map, all_tests=asked.again), results, asked.jobs)
     return report(sample, results.read(), len(every))
 
 
@@ -118,7 +121,7 @@ class Results:
 
 
 def run(
-    mutants: list[Mutant], is_done: Callable[[Mutant], bool], cache: Path, results: Results, jobs: int
+    mutants: list[Mutant], is_done: Callable[[Mutant], bool], chooser: Chooser, results: Results, jobs: int
 ) -> None:
     """Try these, in a pytest that has collected all tests."""
     import pytest
@@ -130,10 +133,6 @@ def run(
         results.add(told)
         print(f"{result.end:10} {result.seconds:6.1f} s  {describe(mutant)}", flush=True)
 
-    line_map = LineMap(cache)
-    if missing := line_map.missing():
-        print(f"the map is older than {len(missing)} files of tests; python -m tests.mutation map", flush=True)
-    chooser = Chooser(line_map)
     with tempfile.TemporaryDirectory(prefix="mr-mutants-") as place:
         driver = Driver(mutants, chooser, is_done, tell, jobs, Path(place))
         pytest.main([*options(Path(place, "t")), *chooser.files_for(mutants)], plugins=[driver])

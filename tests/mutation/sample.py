@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ __all__ = ["Chooser", "Chosen", "all_mutants", "equivalents", "in_sample", "unde
 
 EQUIVALENT = Path(__file__).parent / "equivalent.txt"
 # Seconds of tests, by the processor time that they take, for one mutant. Most have far less to run; a line that
-# thousands of tests pass is tried with the best of them.
+# thousands of tests pass is tried with the best of them first, and with all of them if it has survived those.
 TESTS_S_MAX = 30.0
 LAST_S_MAX = 10.0  # no single test that takes longer
 # How much larger than a stranger's a file's share of the time is, by what its name shares with the module's.
@@ -76,9 +77,10 @@ class Chosen:
 
 
 class Chooser:
-    """Chooses the tests for a mutant, from the map."""
+    """Chooses the tests for a mutant, from the map: the nearest ones, or *all* that pass the place."""
 
-    def __init__(self, line_map: LineMap) -> None:
+    def __init__(self, line_map: LineMap, *, all_tests: bool = False) -> None:
+        self._tests_s_max, self._last_s_max = (math.inf, math.inf) if all_tests else (TESTS_S_MAX, LAST_S_MAX)
         passages = list(line_map.passages())
         self.seconds = {each.test: each.seconds for each in passages}
         self.waited_s = {each.test: each.waited_s for each in passages}
@@ -133,7 +135,7 @@ class Chooser:
         """Each file of tests gets its share of the time, and begins with its cheapest tests."""
         by_file: dict[str, list[str]] = defaultdict(list)
         for test in tests:
-            if self.seconds[test] <= LAST_S_MAX:
+            if self.seconds[test] <= self._last_s_max:
                 by_file[test.partition("::")[0]].append(test)
         turns: list[tuple[float, str]] = []
         for file, own in by_file.items():
@@ -142,7 +144,7 @@ class Chooser:
                 used += max(self.seconds[test], 0.002)
                 turns.append((used / _nearness(module, file), test))
         chosen: list[str] = []
-        left_s = TESTS_S_MAX
+        left_s = self._tests_s_max
         for _, test in sorted(turns):
             if self.seconds[test] <= left_s:
                 left_s -= self.seconds[test]

@@ -291,6 +291,9 @@ def test_only_tests_that_pass_the_line_are_chosen_near_and_cheap_ones_first() ->
     files = [test.partition("tests/")[2] for test in chosen.tests]
     assert files == ["runtime/test_ids.py::cheap", "tools/test_other.py::cheap", "runtime/test_ids.py::dear"]
     assert chosen.left_out == 1
+    thorough = Chooser(Told(), all_tests=True).choose(mutant)
+    assert thorough.left_out == 0
+    assert thorough.tests[-1] == "tests/runtime/test_ids.py::endless"
     assert Chooser(Told()).files_for([mutant]) == ["tests/runtime/test_ids.py", "tests/tools/test_other.py"]
 
 
