@@ -67,7 +67,8 @@ def test_a_fault_that_had_nothing_to_strike_is_an_error(fault: str) -> None:
 def test_a_fault_that_could_strike_and_never_did_is_told() -> None:
     """By chance, in few seeds: that is no error, and no secret."""
     assert check_faults(["model"], {COULD_STRIKE.format("model"): 2}, 3) == [
-        "the fault 'model' has struck in none of 3 seeds, though it could in 2 of them: use more seeds"
+        "the fault 'model' has struck in none of 3 seeds, though it could in 2 of them: use more seeds, or a"
+        " scenario that does more"
     ]
     found = reached(talk, 12, faults=FAULTS)
     assert check_faults(FAULTS, found, 12) == []
