@@ -388,8 +388,8 @@ def check_faults(named: Iterable[str], coverage: Mapping[str, int], seeds: int) 
         )
         raise CoverageError(msg)
     return [
-        f"the fault {name!r} has struck in none of {seeds} seeds, though it could in {could} of them: use more seeds, or"
-        " a scenario that does more"
+        f"the fault {name!r} has struck in none of {seeds} seeds, though it could in {could} of them: use more seeds,"
+        " or a scenario that does more"
         for name in names
         if not coverage.get(HAS_STRUCK.format(name)) and (could := coverage[COULD_STRIKE.format(name)])
     ]

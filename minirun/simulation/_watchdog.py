@@ -8,7 +8,8 @@ it is told at once, neither compared with a second run nor shrunk.
 A thread of its own looks now and then. What it finds overdue it interrupts where that runs, as Ctrl-C would, but also
 where trio is protected from that. Code that swallows every interruption, or waits within C for something else than the
 interpreter, is out of its reach: then the process ends, after it has told on stderr what is known, for it would never
-end otherwise. Nobody is interrupted in a debugger.
+end otherwise. Nobody is interrupted in a debugger. Time counts while the thread looks: a program that was stopped for
+an hour (Ctrl-Z, a machine that was asleep) is not overdue when it goes on.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ LOOK_EVERY_S = 0.5
 AGAIN_S = 5.0
 GIVE_UP_S = 60.0
 IDLE_S = 10.0
+# How much of the time between two looks counts at most: the machine may be busy, or the program was stopped.
+LOOK_S_MAX = 5.0
 # With which a process ends that nothing else ends: that of `sysexits.h` for a defect of the program.
 EXIT_STATUS = 70
 # How much of the code's stack is shown, the innermost frames.
@@ -59,6 +62,7 @@ class _OverdueError(BaseException):
 _lock = threading.Lock()
 _watched: dict[int, Watchdog] = {}  # by thread
 _thread: threading.Thread | None = None
+_looked_s = 0.0  # the clock of all
 _last_calls: list[Callable[[], object]] = []
 
 
@@ -87,8 +91,8 @@ class Watchdog:
         """Watch from now on."""
         global _thread
         self._ident = threading.get_ident()
-        self._due_s = monotonic() + WATCHDOG_S
         with _lock:
+            self._due_s = _looked_s + WATCHDOG_S
             _watched[self._ident] = self
             if _thread is None or not _thread.is_alive():
                 _thread = threading.Thread(target=_look, name=NAME, daemon=True)
@@ -111,14 +115,14 @@ class Watchdog:
 
     def _strike(self) -> None:
         """Interrupt the code; called in the watchdog's thread."""
-        self._due_s = monotonic() + AGAIN_S
+        self._due_s = _looked_s + AGAIN_S
         frame = sys._current_frames().get(self._ident)
         if _is_debugged(frame):
             return
-        if self.failure is not None and monotonic() >= self._ends_s:
+        if self.failure is not None and _looked_s >= self._ends_s:
             self._end_process(frame)
         if self.failure is None:
-            self._ends_s = monotonic() + GIVE_UP_S
+            self._ends_s = _looked_s + GIVE_UP_S
             self.failure = WatchdogError(
                 "the simulation does not end: expected its code to give control back again and again, found some that"
                 " runs on; look for a loop without an `await`"
@@ -149,24 +153,26 @@ class Watchdog:
 
 def _look() -> None:
     """What the thread does, until there has been nothing to watch for a while."""
-    global _thread
-    idle_since_s = monotonic()
+    global _thread, _looked_s
+    now_s = monotonic()
+    idle_since_s = _looked_s
     while True:
         sleep(LOOK_EVERY_S)
         with _lock:
-            now_s = monotonic()
-            _strike_overdue(now_s)
+            before_s, now_s = now_s, monotonic()
+            _looked_s += min(now_s - before_s, LOOK_S_MAX)
+            _strike_overdue()
             if _watched:
-                idle_since_s = now_s
-            elif now_s - idle_since_s > IDLE_S:
+                idle_since_s = _looked_s
+            elif _looked_s - idle_since_s > IDLE_S:
                 _thread = None
                 return
 
 
-def _strike_overdue(now_s: float) -> None:
+def _strike_overdue() -> None:
     """A function of its own, for a variable of the thread's would keep the last world while the thread sleeps."""
     for watchdog in list(_watched.values()):
-        if watchdog._due_s <= now_s:
+        if watchdog._due_s <= _looked_s:
             watchdog._strike()
 
 

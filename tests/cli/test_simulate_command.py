@@ -246,6 +246,18 @@ def test_a_scenario_that_exits_has_failed(folder: Path) -> None:
     assert "--replay" in done.stdout, done.stdout
 
 
+def test_what_does_not_end_is_told_and_ended(folder: Path) -> None:
+    """A search whose time is long over has a worker that is left with what it has in hand."""
+    impatient = HURRIED.replace("main()\n", "vars(_simulate).update(OVERTIME_S=0.5)\nmain()\n").replace(
+        "import _workers", "import _simulate, _workers"
+    )
+    arguments = ["simulate", "scenarios.py::endless", "--storage", "memory", "--minutes", "0.001"]
+    done = run(["-W", "error", "-c", impatient, *arguments], cwd=folder, env={**os.environ, **ONE_HASH})
+    assert done.returncode == 1
+    assert "a worker could not go on: what it had in hand does not end" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_ctrl_c_ends_all_processes(folder: Path) -> None:
     """SIGINT to all at once, as a terminal sends it: status 130, no traceback, nobody left, the corpus is kept."""
     scenario = ("scenarios.py::endless", "--storage", "memory")

@@ -463,19 +463,43 @@ def test_under_pytest_it_is_seen_although_output_is_captured(tmp_path: Path) -> 
     assert "the simulation of seed 0 does not end, whatever interrupts it" in done.stderr
 
 
+def join_the_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_watchdog, "IDLE_S", 0.0)
+    for thread in threading.enumerate():
+        if thread.name == _watchdog.NAME:
+            thread.join(120)
+            assert not thread.is_alive()
+
+
+def test_a_program_that_was_stopped_is_not_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two looks an hour has passed, as after Ctrl-Z: nothing is interrupted."""
+    looks: list[str] = []
+    monkeypatch.setattr(_watchdog, "LOOK_EVERY_S", 0.01)
+
+    def clock() -> float:
+        looks.append(threading.current_thread().name)
+        return 3_600.0 * looks.count(_watchdog.NAME)
+
+    monkeypatch.setattr(_watchdog, "monotonic", clock)
+
+    async def scenario(world: World) -> None:
+        looks.clear()
+        while looks.count(_watchdog.NAME) < 3:
+            pass
+
+    simulate(scenario, SeededChoices(1), storage="memory").check()
+    join_the_watchdog(monkeypatch)  # which has seen this clock
+
+
 def test_the_watchdog_ends_without_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread is there while simulations are, and a little longer."""
     monkeypatch.setattr(_watchdog, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(_watchdog, "IDLE_S", 0.0)
 
     async def scenario(world: World) -> None:
         await world.sleep(1)
 
     simulate(scenario, SeededChoices(1), storage="memory").check()
-    for thread in threading.enumerate():
-        if thread.name == _watchdog.NAME:
-            thread.join(120)
-            assert not thread.is_alive()
+    join_the_watchdog(monkeypatch)
 
 
 def test_the_watchdog_keeps_no_world(monkeypatch: pytest.MonkeyPatch) -> None:
