@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ async def test_what_is_left_out_of_a_place_may_be_anything(kind: str, tmp_path: 
             expected = [
                 place for place in PLACES if all(one in (None, two) for one, two in zip(asked, place, strict=True))
             ]
-            where = dict(zip(("app_name", "user_id", "session_id"), asked, strict=True))
+            where: dict[str, Any] = dict(zip(("app_name", "user_id", "session_id"), asked, strict=True))
             for found in (await service.list_invocations(**where), await service.list_pending(**where)):
                 assert [(one.app_name, one.user_id, one.session_id) for one in found] == expected, asked
             if len(expected) > 1:
