@@ -11,6 +11,7 @@ import ast
 import hashlib
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from .operators import Mutant, mutants_of
 
 __all__ = ["Chooser", "Chosen", "all_mutants", "equivalents", "in_sample", "under"]
 
+WORD = re.compile(r"\w+")
 EQUIVALENT = Path(__file__).parent / "equivalent.txt"
 # Seconds of tests, by the processor time that they take, for one mutant. Most have far less to run; a line that
 # thousands of tests pass is tried with the best of them first, and with all of them if it has survived those.
@@ -92,14 +94,15 @@ class Chooser:
                 by_line = self._by_line[module]
                 for line in lines:
                     by_line[line].append(each.test)
+        self._texts: dict[str, frozenset[str]] = {}
         self._users: dict[str, list[tuple[str, int]]] | None = None
 
     def choose(self, mutant: Mutant) -> Chosen:
         """
         Return the tests that pass the lines of the mutant, cheap and near ones first.
 
-        What runs at import has no tests of its own: they are those of the functions that use its names, and of the
-        module itself.
+        What runs at import has no tests of its own: they are those of the functions that use its names, those in files
+        that read the names of the module, and those of the module itself.
         """
         if mutant.function:
             first, last = mutant.lines
@@ -109,6 +112,7 @@ class Chooser:
             for name in mutant.names:
                 for module, line in self._uses().get(name, ()):
                     passing |= self._passing(module, [line])
+                passing |= self._reading(mutant.path, name)
             if not passing:
                 passing = self._passing(mutant.path, list(self._by_line.get(mutant.path, ())))
         return self._in_order(mutant.path, passing)
@@ -120,6 +124,15 @@ class Chooser:
     def _passing(self, module: str, lines: Iterable[int]) -> set[str]:
         by_line = self._by_line.get(module, {})
         return {test for line in lines for test in by_line.get(line, ())}
+
+    def _reading(self, module: str, name: str) -> set[str]:
+        """The tests of files that have both names in them: of a module, and in it."""
+        told = {test for test in self.seconds if test.partition("::")[0] not in self._texts}
+        for file in {test.partition("::")[0] for test in told}:
+            path = ROOT / file
+            self._texts[file] = frozenset(WORD.findall(path.read_text("utf-8"))) if path.exists() else frozenset()
+        wanted = {Path(module).stem, name}
+        return {test for test in self.seconds if wanted <= self._texts[test.partition("::")[0]]}
 
     def _uses(self) -> dict[str, list[tuple[str, int]]]:
         """Where a name is read in a function of any module."""

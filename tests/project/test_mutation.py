@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ..mutation import lines, recorder
+from ..mutation import lines, recorder, sample
 from ..mutation.driver import Ended, _wait
 from ..mutation.lines import LineMap, digest, ranges
 from ..mutation.operators import changed_code, changed_tree, mutants_of
@@ -295,6 +295,17 @@ def test_only_tests_that_pass_the_line_are_chosen_near_and_cheap_ones_first() ->
     assert thorough.left_out == 0
     assert thorough.tests[-1] == "tests/runtime/test_ids.py::endless"
     assert Chooser(Told()).files_for([mutant]) == ["tests/runtime/test_ids.py", "tests/tools/test_other.py"]
+
+
+def test_a_test_that_reads_a_table_looks_at_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No function of the package has to use a name for that: its file names the module, and what is in it."""
+    monkeypatch.setattr(sample, "ROOT", tmp_path)
+    monkeypatch.setattr(sample, "modules", list[str])  # none: no function uses it
+    for file, text in (("tools/test_other.py", "assert _ids.TABLE"), ("runtime/test_ids.py", "import _ids")):
+        (tmp_path / "tests" / file).parent.mkdir(parents=True)
+        (tmp_path / "tests" / file).write_text(text)
+    [mutant] = mutants_of("\nTABLE = 7\n", "minirun/runtime/_ids.py")
+    assert Chooser(Told()).choose(mutant).tests == ["tests/tools/test_other.py::cheap"]
 
 
 def test_a_sample_can_be_of_some_modules_alone() -> None:

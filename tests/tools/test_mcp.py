@@ -943,6 +943,7 @@ async def guarded(server: MCPServer, wanted: list[str]) -> AsyncGenerator[str, N
         ({"server": "http://h/", "roots": "file:///"}, "expected roots"),
         ({"server": "http://h/", "roots": ["https://x"]}, "expected a root"),
         ({"server": "http://h/", "require_confirmation": [3]}, "expected require_confirmation"),
+        ({"server": "http://h/", "require_confirmation": ["delete", 3]}, "expected require_confirmation"),
         ({"server": "http://h/", "require_confirmation": "delete"}, "expected require_confirmation"),
         ({"server": "http://h/", "require_confirmation": 3}, "expected require_confirmation"),
         ({"server": "http://h/", "on_interrupted": "no"}, "expected on_interrupted"),

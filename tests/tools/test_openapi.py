@@ -382,6 +382,7 @@ async def test_redirects_stay_with_the_server(status: int, location: str, method
             assert found["path"] == expected
             is_same = method == "POST" and status in (307, 308)
             assert (found["method"], found["body"]) == (("POST", "words") if is_same else ("GET", ""))
+            assert ("content-type" in found["headers"]) == is_same  # a body that is not sent has none
         else:
             assert found["error"]["type"] == "ApiError"
             assert expected in found["error"]["message"]

@@ -640,7 +640,7 @@ def test_a_graph_is_drawn() -> None:
     """
     Mermaid's nodes have ids of their own, so that no name is taken for its syntax.
     """
-    assert mermaid(graph((START, "end", {'say "x"': "join", 2: "b", FAILED: END}), ("b", "join"))).splitlines() == [
+    assert mermaid(graph((START, "end", {'say "x" & <y>': "join", 2: "b", FAILED: END}), ("b", "join"))).splitlines() == [
         "flowchart TD",
         "    start((START))",
         '    n0["end"]',
@@ -648,7 +648,7 @@ def test_a_graph_is_drawn() -> None:
         '    n2["b"]',
         "    finish((END))",
         "    start --> n0",
-        "    n0 -->|\"'say &quot;x&quot;'\"| n1",
+        "    n0 -->|\"'say &quot;x&quot; &amp; &lt;y>'\"| n1",
         '    n0 -->|"2"| n2',
         '    n0 -.->|"FAILED"| finish',
         "    n2 --> n1",
