@@ -92,6 +92,20 @@ class Speech:
             heard.pieces.append(spoken.text)
         return heard
 
+    def drop_responses(self) -> list[LlmResponse]:
+        """
+        Take what waits in the inbox, and return what is left of it: the text of what the user has said.
+
+        What it is of begins here, in the order in which it was said: the text may have come in another one.
+        """
+        dropped = self._talk.inbox.drop_responses()
+        left = [response for response in dropped if response.input_transcription is not None]
+        understood = {response.item_id for response in left}
+        for response in dropped:
+            if response.speech_started and response.item_id in understood:
+                self._note_heard(response)
+        return left
+
     @property
     def awaits_text(self) -> bool:
         """Whether the server still has to say what the user has said."""
@@ -348,9 +362,8 @@ class Speech:
         """Store what is unfinished: nobody says anything more. It waits for no caller."""
         for each in self._recordings:
             each.hurry(self._talk.context._invocation.program.cleanup_timeout_s)
-        for response in self._talk.inbox.drop_responses():  # nobody takes it any more, and the user has said it
-            if response.input_transcription is not None:
-                self._note_heard(response)
+        for response in self.drop_responses():  # nobody takes it any more
+            self._note_heard(response)
         try:
             for heard in list(self._heard.values()):
                 await self._keep(heard, closing=True)

@@ -162,9 +162,8 @@ class Talk:
                 self.handle = None  # it does not lead back: a new session is told the history
             else:
                 await self._get_over(error, is_of_use)
-        for response in self.inbox.drop_responses():
-            if response.input_transcription is not None:  # of what it has said this stays: the user has said it
-                await self.speech.hear(response)
+        for response in self.speech.drop_responses():  # of what it has said this stays
+            await self.speech.hear(response)
         self.calls.withdrawn_unmade.clear()
         await self.happens(Input.LOST, None)
         self.line.queue.drop_audio_older(self.line.settings.resume_audio_s_max)

@@ -640,7 +640,8 @@ def test_a_graph_is_drawn() -> None:
     """
     Mermaid's nodes have ids of their own, so that no name is taken for its syntax.
     """
-    assert mermaid(graph((START, "end", {'say "x" & <y>': "join", 2: "b", FAILED: END}), ("b", "join"))).splitlines() == [
+    drawn = graph((START, "end", {'say "x" & <y>': "join", 2: "b", FAILED: END}), ("b", "join"))
+    assert mermaid(drawn).splitlines() == [
         "flowchart TD",
         "    start((START))",
         '    n0["end"]',
