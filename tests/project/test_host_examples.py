@@ -199,6 +199,7 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> No
     """Under IPython's loop, with the bridge entered in one cell and left in another."""
     command = [sys.executable, "-c", KERNEL, str(EXAMPLES / "jupyter.ipynb")]
     env = {**os.environ, "IPYTHONDIR": str(tmp_path)}
+    env.pop("VIRTUAL_ENV", None)  # of a shell: IPython warns if it is not the environment that runs the tests
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=SCRIPT_S_MAX)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     first, call, *others = done.stdout.splitlines()
