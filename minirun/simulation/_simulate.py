@@ -83,6 +83,7 @@ def simulate(
     processes: int = 1,
     deep: bool = False,
     strict: bool = False,
+    hasty: bool = False,
 ) -> Outcome:
     """
     Run *scenario* in a world of its own that follows from *choices*; nothing it fails with is raised.
@@ -96,14 +97,24 @@ def simulate(
         deep: Whether the file is verified at the end, beside what is checked always.
         strict: Whether `datetime.now()`, and what was imported by name from `time`, are seen, too: some three times
             slower. Searches do it with every 20th seed.
+        hasty: Whether what takes a tenth of the steps after which a world has no end is ended then already. It is what
+            a livelock is shrunk with, each of which takes seconds otherwise.
 
     Raises:
         ConfigurationError: The settings are none, or do not go together.
     """
-    outcomes = simulate_each(
-        scenario, [choices], faults=faults, storage=storage, processes=processes, deep=deep, strict=strict
+    return next(
+        simulate_each(
+            scenario,
+            [choices],
+            faults=faults,
+            storage=storage,
+            processes=processes,
+            deep=deep,
+            strict=strict,
+            hasty=hasty,
+        )
     )
-    return next(outcomes)
 
 
 def simulate_each(
@@ -115,6 +126,7 @@ def simulate_each(
     processes: int = 1,
     deep: bool = False,
     strict: bool = False,
+    hasty: bool = False,
 ) -> Iterator[Outcome]:
     """
     Simulate *scenario* with *each* of some choices; the outcomes are those that `simulate` would return.
@@ -129,7 +141,7 @@ def simulate_each(
     named = checked_faults(faults, storage)
 
     def make(choices: Choices) -> World:
-        return World(choices, faults=named, storage=storage, processes=processes, deep=deep)
+        return World(choices, faults=named, storage=storage, processes=processes, deep=deep, hasty=hasty)
 
     rest = iter(each)
     for choices in rest:

@@ -9,6 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ from minirun.simulation import (
     NondeterminismError,
     Outcome,
     RecordedChoices,
+    SeededChoices,
     World,
+    _schedule,
     shrink,
     simulate,
     worlds,
@@ -294,8 +297,8 @@ def test_shrinking_is_bounded_in_steps(failure: Exception, steps: int, runs: int
     assert len(ran) == 1 + runs
 
 
-def test_what_hangs_whatever_is_chosen_is_simulated_five_times() -> None:
-    """The seed, the same again, without choices, that again, and with all checks: each of them takes seconds."""
+def test_what_hangs_whatever_is_chosen_is_simulated_four_times() -> None:
+    """The seed, the same again, without choices in haste, and so with all steps: each of the three takes seconds."""
     runs: list[int] = []
 
     async def scenario(world: World) -> None:
@@ -306,7 +309,41 @@ def test_what_hangs_whatever_is_chosen_is_simulated_five_times() -> None:
 
     [explored] = explore(scenario, [1], checked_options(MEMORY))
     assert not any(explored.outcome.picks)
-    assert len(runs) == 5
+    assert len(runs) == 4
+
+
+def test_what_goes_on_without_end_is_shrunk_with_a_tenth_of_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of it had all of them, as the seed had, twice; all the tries together had no more."""
+    monkeypatch.setattr(_schedule, "TURNS_MAX", 3_000)
+    turns = 0
+
+    async def scenario(world: World) -> None:
+        nonlocal turns
+        chosen = [world.choices.choose(2, "whether it spins") for _ in range(100)]
+        while any(chosen):
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    [explored] = explore(scenario, [1], checked_options(MEMORY))
+    assert isinstance(explored.outcome.failure, LivelockError)
+    assert "no end after 3000 turns" in str(explored.outcome.failure)
+    assert sum(map(bool, explored.outcome.picks)) == 1
+    assert turns <= 5 * 3_000
+
+
+def test_what_only_takes_longer_than_a_tenth_is_no_smaller_livelock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends if it is given all turns: then the failure is told as it was found."""
+    monkeypatch.setattr(_schedule, "TURNS_MAX", 3_000)
+
+    async def scenario(world: World) -> None:
+        chosen = [world.choices.choose(2, "whether it spins") for _ in range(100)]
+        for _ in repeat(None) if sum(chosen) > 1 else range(1_000):
+            await trio.lowlevel.checkpoint()
+
+    found = simulate(scenario, SeededChoices(1), storage="memory")
+    [explored] = explore(scenario, [1], checked_options(MEMORY))
+    assert isinstance(explored.outcome.failure, LivelockError)
+    assert explored.outcome.picks == found.picks
 
 
 def test_what_must_be_reached_is_named_with_what_was() -> None:
