@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 import traceback
@@ -19,6 +20,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import minirun.simulation
+from minirun import BaseAgent, InvocationContext, LlmAgent
 from minirun._codec import to_json
 from minirun.errors import ConfigurationError
 from minirun.events import Event, EventActions
@@ -32,6 +34,7 @@ from minirun.simulation import (
     Outcome,
     RecordedChoices,
     SeededChoices,
+    UnreadableError,
     World,
     _schedule,
     shrink,
@@ -42,6 +45,7 @@ from minirun.simulation._corpus import stripped
 from minirun.simulation._explore import check_reached, checked_options, explore, replay, shrink_with
 from minirun.simulation._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
 from minirun.simulation._report import in_words, report, task_in_words, tidied
+from minirun.testing import ScriptedLlm, call
 
 MEMORY = {"storage": "memory"}
 
@@ -344,6 +348,85 @@ def test_what_only_takes_longer_than_a_tenth_is_no_smaller_livelock(monkeypatch:
     [explored] = explore(scenario, [1], checked_options(MEMORY))
     assert isinstance(explored.outcome.failure, LivelockError)
     assert explored.outcome.picks == found.picks
+
+
+class Unreadable(Exception):
+    """Cannot say what it is."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+
+async def fails(world: World) -> None:
+    raise Unreadable
+
+
+async def fails_in_a_nursery(world: World) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails, world)
+
+
+async def fails_in_an_agent(world: World) -> None:
+    class Failing(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            raise Unreadable
+
+    await world.say(world.runner(lambda: Failing(name="failing")), "ada", "hello")
+
+
+@pytest.mark.parametrize("scenario", [fails, fails_in_a_nursery, fails_in_an_agent])
+def test_an_exception_that_cannot_say_what_it_is_is_told_by_its_type(scenario: Callable[[World], Any]) -> None:
+    """trio calls its nurseries corrupted, for it puts the `repr` of what a task fails with into its reasons."""
+    [explored] = explore(scenario, [0], checked_options(MEMORY))
+    failure = explored.outcome.failure
+    assert isinstance(failure, UnreadableError)
+    assert isinstance(failure.__cause__, Unreadable)
+    assert "failed with Unreadable, which cannot say what it is" in str(failure)
+    assert "no text" in str(failure)
+    assert not any(explored.outcome.picks)
+
+
+def test_what_fails_while_an_unreadable_one_is_handled_is_told_itself() -> None:
+    """Only what trio has made of such an exception is replaced."""
+
+    async def scenario(world: World) -> None:
+        try:
+            raise Unreadable
+        except Unreadable:
+            raise KeyError("told")  # noqa: B904 - it is the context that matters
+
+    failure = simulate(scenario, SeededChoices(1), storage="memory").failure
+    assert repr(failure) == "KeyError('told')"
+
+
+def test_a_tool_that_fails_in_every_seed_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the runtime logs of it goes to handlers that somebody has set up, and not to Python's last resort."""
+    printed: list[logging.LogRecord] = []
+
+    class Stderr(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            printed.append(record)
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging, "lastResort", Stderr())
+    logger = logging.getLogger("minirun")
+    before = list(logger.handlers)
+
+    def fail() -> None:
+        """Fail."""
+        raise ValueError("no")
+
+    def answer(request: Any) -> Any:
+        return "done" if request.contents[-1].parts[-1].function_response else call("fail")
+
+    async def scenario(world: World) -> None:
+        await world.say(
+            world.runner(lambda: LlmAgent(name="a", model=ScriptedLlm(answer), tools=[fail])), "ada", "hello"
+        )
+
+    simulate(scenario, SeededChoices(1), storage="memory").check()
+    assert not printed
+    assert logger.handlers == before
 
 
 def test_what_must_be_reached_is_named_with_what_was() -> None:
