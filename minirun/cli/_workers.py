@@ -12,7 +12,6 @@ runs every 20th seed, and the parent compares what both tell of it.
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import re
@@ -158,7 +157,6 @@ def _work(search: Search, number: int | None, pipe: Connection) -> None:
     if hasattr(os, "setsid"):
         os.setsid()  # what is typed at a terminal is for the parent ...
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ... whose own signal ends what trio runs cleanly
-    logging.getLogger("minirun").addHandler(logging.NullHandler())  # what it tells of tools that are made to fail
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # what scenarios print for every seed
             if number is None:

@@ -75,6 +75,7 @@ from ._hangs import DeadlockError as DeadlockError
 from ._hangs import LivelockError as LivelockError
 from ._hangs import RunawayClockError as RunawayClockError
 from ._simulate import Outcome as Outcome
+from ._simulate import UnreadableError as UnreadableError
 from ._simulate import simulate as simulate
 from ._vfs import DiskEnv as DiskEnv
 from ._vfs import Fault as Fault
@@ -124,6 +125,7 @@ __all__ = [
     "SeededChoices",
     "Sync",
     "Truncate",
+    "UnreadableError",
     "WatchdogError",
     "WebAnswer",
     "WebFailedError",

@@ -6,7 +6,8 @@ The rules of this file:
 * A seed is simulated once; every 20th, and every one that fails, twice. The two must be alike in everything: one that
   is not could never be replayed, so that is a failure of its own. The second run of a 20th is strict: it sees more of
   what leaks.
-* A failure is shrunk, and what is left must fail again in the same way before it is told.
+* A failure is shrunk, and what is left must fail again in the same way before it is told. What goes on without end is
+  shrunk in haste: a tenth of the steps has to do, and only what is left is given all of them.
 * The order of seeds says nothing, so that several processes may share them. With a corpus it does: then each process
   has a search of its own, over its share of the seeds and of the corpus.
 """
@@ -57,7 +58,7 @@ TWICE_EVERY_SEEDS = 20
 QUOTED_CHARS_MAX = 300
 # What shrinking may cost, whatever the machine does meanwhile: the same failure shrinks to the same everywhere. Most
 # simulations take 50 to 1 000 steps, at about 0.3 ms each, so that the runs end it; one without end counts as
-# STEPS_MAX steps, however it was noticed, and takes seconds.
+# STEPS_MAX steps, however it was noticed: 20 of them are shrunk with.
 SHRINK_RUNS_MAX = 400
 SHRINK_STEPS_MAX = 400_000
 
@@ -88,11 +89,11 @@ class Explored:
 
 # --- settings ---------------------------------------------------------------------------------------------------------
 
-# What `simulate` can be told, beside the scenario and its choices; `deep` and `strict` are for this file to say.
+# What `simulate` can be told, beside the scenario and its choices; the three that are named are for this file to say.
 _DEFAULTS = {
     name: each.default
     for name, each in inspect.signature(simulate).parameters.items()
-    if each.kind is each.KEYWORD_ONLY and name not in ("deep", "strict")
+    if each.kind is each.KEYWORD_ONLY and name not in ("deep", "strict", "hasty")
 }
 
 
@@ -187,8 +188,11 @@ def explore(
                 run = strict  # only this one sees it
         small = outcome
         if outcome.failure is not None and not _is_overdue(outcome) and shrinks(outcome.failure):
-            small = _small(run, outcome)
-            _look_deeper(small, scenario, options)
+            if isinstance(outcome.failure, LivelockError):
+                small = _small_livelock(run, _runner(scenario, {**options, "hasty": True}), outcome)
+            else:
+                small = _small(run, outcome)
+                _look_deeper(small, scenario, options)
         if corpus is not None and outcome.failure is None:
             corpus.learn(choices, outcome.behaviour, began_with)
         yield Explored(seed, small, outcome.coverage, len(outcome.picks), origin)
@@ -268,6 +272,15 @@ def _small(run: Run, outcome: Outcome) -> Outcome:
         return shrink_with(lambda picks: _twice(run, picks), outcome)
     small = shrink_with(lambda picks: run(RecordedChoices(picks)), outcome)
     return _compared(small, run(RecordedChoices(small.picks)))
+
+
+def _small_livelock(run: Run, hasty: Run, outcome: Outcome) -> Outcome:
+    """Shrink it in haste; what is left must go on without end when it has all the steps, too."""
+    small = shrink_with(lambda picks: hasty(RecordedChoices(picks)), outcome)
+    if small is outcome:
+        return outcome
+    found = run(RecordedChoices(small.picks))
+    return found if isinstance(found.failure, LivelockError) else outcome
 
 
 def _look_deeper(small: Outcome, scenario: Scenario, options: Mapping[str, Any]) -> None:

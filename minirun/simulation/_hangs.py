@@ -17,7 +17,7 @@ the last resort: a run that is ended by it says how its tasks waited (`deadline_
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import trio
@@ -103,7 +103,7 @@ class Hangs:
         self._rests = 0  # since it is
         self._idle = (0, 0)  # how many turns were left, and how many rounds of the loop have passed since without one
         self._left_behind: list[trio.lowlevel.Task] = []
-        self._generators: list[Any] = []
+        self._generators: Collection[Any] = ()  # the asynchronous ones that are not through
 
     def dump(self) -> str:
         """All living tasks, by name: what each waits for, and where it stands."""
@@ -117,6 +117,7 @@ class Hangs:
         clock = trio.lowlevel.current_clock()
         assert isinstance(clock, MockClock), "worlds live in virtual time"
         self._clock = clock
+        self._generators = living_generators()
 
     def spawned(self, task: trio.lowlevel.Task) -> None:
         """A task of a run's agents begins: its deadline is one of the runtime's."""
@@ -255,14 +256,26 @@ class Hangs:
             self.failure = LivelockError(f"{why} after the end of the world; the tasks:\n{self.dump()}")
         root = trio.lowlevel.current_root_task()
         self._left_behind = [] if root is None else _with_children(root)
-        self._generators = living_generators()
         stop_loop(self._clock, lambda: _LeftBehindError(why))
+
+    def _lost(self) -> list[trio.lowlevel.Task]:
+        """
+        What is left where the loop has ended by itself: trio gives up at an exception that cannot say what it is, and
+        some tasks are in no nursery any more then.
+        """
+        found: list[trio.lowlevel.Task] = []
+        for task in () if trio.lowlevel.in_trio_run() else self._names:
+            if getattr(task.coro, "cr_frame", None) is not None:
+                while task.parent_nursery is not None:
+                    task = task.parent_nursery.parent_task
+                    found += [each for each in _with_children(task) if each not in found]
+        return found
 
     def bury(self) -> None:
         """Close the coroutines of what was left behind, as far as they let themselves be closed."""
-        tasks, self._left_behind = self._left_behind, []
-        generators, self._generators = self._generators, []
-        nurseries = [nursery for task in tasks for nursery in task.child_nurseries]
+        tasks, self._left_behind = self._left_behind or self._lost(), []
+        generators = [] if not tasks else list(self._generators)
+        nurseries = {nursery for task in tasks for nursery in (*task.child_nurseries, task.parent_nursery) if nursery}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for task in reversed(tasks):

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -149,9 +149,10 @@ def _runner() -> Any:
     return getattr(trio_run.GLOBAL_RUN_CONTEXT, "runner", None)
 
 
-def living_generators() -> list[Any]:
-    """The asynchronous generators of the current run that have begun and not ended."""
-    return list(getattr(getattr(_runner(), "asyncgens", None), "alive", ()))
+def living_generators() -> Collection[Any]:
+    """The asynchronous generators of the current run that have begun and not ended, now and as it goes on."""
+    alive: Collection[Any] = getattr(getattr(_runner(), "asyncgens", None), "alive", ())
+    return alive
 
 
 def state_of_run() -> object:

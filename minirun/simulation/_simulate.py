@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import logging
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from types import FrameType
 from typing import Literal, TypeAlias
 
 import attrs
+import outcome as results
 import trio
 
 from .._json import brief
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, MinirunError
 from ..runtime._failure import first_failure
 from ._behaviour import Note, features_of
 from ._choices import Choice, Choices
@@ -26,7 +30,7 @@ from ._report import report
 from ._watchdog import Watchdog
 from ._world import LogEntry, World
 
-__all__ = ["Outcome", "Scenario", "checked_faults", "simulate", "simulate_each"]
+__all__ = ["Outcome", "Scenario", "UnreadableError", "checked_faults", "simulate", "simulate_each"]
 
 PROCESSES_MAX = 8
 # After so many steps no other simulation begins in a `trio.run`: some 0.3 s. To make one takes as long as 20 steps.
@@ -34,6 +38,15 @@ STEPS_TOGETHER = 1_000
 
 Scenario: TypeAlias = Callable[[World], Awaitable[object]]
 Storage: TypeAlias = Literal["memory", "sqlite"]
+
+
+class UnreadableError(MinirunError):
+    """
+    A simulation has failed with an exception that cannot say what it is: its `repr` or `str` raises. It is the cause.
+
+    trio puts the `repr` of what a task fails with into its reasons for a cancellation, and takes its nurseries for
+    corrupted where that raises.
+    """
 
 
 @attrs.frozen
@@ -83,6 +96,7 @@ def simulate(
     processes: int = 1,
     deep: bool = False,
     strict: bool = False,
+    hasty: bool = False,
 ) -> Outcome:
     """
     Run *scenario* in a world of its own that follows from *choices*; nothing it fails with is raised.
@@ -96,14 +110,24 @@ def simulate(
         deep: Whether the file is verified at the end, beside what is checked always.
         strict: Whether `datetime.now()`, and what was imported by name from `time`, are seen, too: some three times
             slower. Searches do it with every 20th seed.
+        hasty: Whether what takes a tenth of the steps after which a world has no end is ended then already. It is what
+            a livelock is shrunk with, each of which takes seconds otherwise.
 
     Raises:
         ConfigurationError: The settings are none, or do not go together.
     """
-    outcomes = simulate_each(
-        scenario, [choices], faults=faults, storage=storage, processes=processes, deep=deep, strict=strict
+    return next(
+        simulate_each(
+            scenario,
+            [choices],
+            faults=faults,
+            storage=storage,
+            processes=processes,
+            deep=deep,
+            strict=strict,
+            hasty=hasty,
+        )
     )
-    return next(outcomes)
 
 
 def simulate_each(
@@ -115,6 +139,7 @@ def simulate_each(
     processes: int = 1,
     deep: bool = False,
     strict: bool = False,
+    hasty: bool = False,
 ) -> Iterator[Outcome]:
     """
     Simulate *scenario* with *each* of some choices; the outcomes are those that `simulate` would return.
@@ -129,7 +154,7 @@ def simulate_each(
     named = checked_faults(faults, storage)
 
     def make(choices: Choices) -> World:
-        return World(choices, faults=named, storage=storage, processes=processes, deep=deep)
+        return World(choices, faults=named, storage=storage, processes=processes, deep=deep, hasty=hasty)
 
     rest = iter(each)
     for choices in rest:
@@ -152,7 +177,7 @@ class _Together:
 
     def run(self) -> list[Outcome]:
         """The outcomes of the first of the rest."""
-        with _without_garbage_collection(), seeded_trio(0), guarding():
+        with _without_garbage_collection(), seeded_trio(0), guarding(), _without_last_resort():
             try:
                 # Ctrl-C waits for a checkpoint: in the middle of a call from SQLite it would be lost
                 trio.run(self._main, clock=self._clock.clock, restrict_keyboard_interrupt_to_checkpoints=True)
@@ -228,7 +253,7 @@ class _Simulation:
         if failure is not None and not self._is_failure(failure):
             raise failure from None
         world.coverage.update(world._mishaps.told())
-        failure = self._watchdog.failure or self._guard.leak or world.problem or hangs.explained(failure)
+        failure = self._watchdog.failure or self._guard.leak or world.problem or _readable(hangs.explained(failure))
         found = (tuple(world.log), tuple(self._choices.trace), world.coverage, world.schedule.steps)
         return Outcome(failure, *found, seed=self._choices.seed, notes=world.notes)
 
@@ -236,6 +261,49 @@ class _Simulation:
         if self._watchdog.failure is not None or is_pytest_failure(error):
             return True
         return not isinstance(error, KeyboardInterrupt) and not _ends_the_test(error)
+
+
+def _readable(failure: BaseException | None) -> BaseException | None:
+    """The failure; or what stands for one that cannot say what it is, also where that has become one of trio's."""
+    for cause in () if failure is None else (failure, *_in_hands_of_trio(failure)):
+        problem = _unreadable(cause)
+        if problem is not None:
+            msg = (
+                f"the simulation has failed with {type(cause).__name__}, which cannot say what it is: expected its"
+                f" `repr` and `str` to be texts, found that they raise {brief(problem)}"
+            )
+            told = UnreadableError(msg)
+            told.__cause__ = cause
+            return told
+    return failure
+
+
+def _in_hands_of_trio(failure: BaseException) -> Iterator[BaseException]:
+    """The exceptions that trio was busy with when it failed itself, if it has."""
+    error: BaseException | None = failure
+    frames = [frame for frame, _ in traceback.walk_tb(failure.__traceback__)]
+    if not frames or not _is_of_trio(frames[-1]):
+        return
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for frame in (frame for frame, _ in traceback.walk_tb(error.__traceback__) if _is_of_trio(frame)):
+            held = [value.error if isinstance(value, results.Error) else value for value in frame.f_locals.values()]
+            yield from (value for value in held if isinstance(value, BaseException))
+        error = error.__context__
+
+
+def _is_of_trio(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("trio.")
+
+
+def _unreadable(error: BaseException) -> Exception | None:
+    """What is raised where the error is to say what it is."""
+    try:
+        repr(error), str(error)
+    except Exception as problem:
+        return problem
+    return None
 
 
 def is_pytest_failure(failure: BaseException) -> bool:
@@ -265,6 +333,20 @@ def check_settings(storage: object, processes: object) -> None:
     if storage == "memory" and processes > 1:
         msg = f"expected one process over storage='memory', found {processes}; several share storage='sqlite'"
         raise ConfigurationError(msg)
+
+
+@contextmanager
+def _without_last_resort() -> Iterator[None]:
+    """
+    What the runtime tells of tools that fail, as many are made to, goes to the handlers that somebody has set up. Where
+    there are none it would go to stderr, Python's last resort.
+    """
+    logger, nowhere = logging.getLogger("minirun"), logging.NullHandler()
+    logger.addHandler(nowhere)
+    try:
+        yield
+    finally:
+        logger.removeHandler(nowhere)
 
 
 @contextmanager

@@ -158,6 +158,7 @@ class World:
         storage: `"memory"`, or `"sqlite"` on a recording disk.
         processes: How many processes serve the users at once, over one file.
         deep: Whether the end is checked by everything there is.
+        hasty: Whether it goes on without end after a part of the usual steps already.
     """
 
     def __init__(
@@ -168,6 +169,7 @@ class World:
         storage: Literal["memory", "sqlite"],
         processes: int,
         deep: bool,
+        hasty: bool = False,
     ) -> None:
         self.choices = choices
         self.faults = faults
@@ -181,7 +183,7 @@ class World:
         together = TOGETHER_ONE_IN[choices.choose(len(TOGETHER_ONE_IN), "how often tasks go on together")]
         if why_not_seeded() is not None:
             together = 0  # trio's order of theirs could not be told again
-        self.schedule = Schedule(choices, self._step, policy, together)
+        self.schedule = Schedule(choices, self._step, policy, together, hasty=hasty)
         self._processes = Processes(self, processes)
         self._mishaps = Mishaps(self)
         self._machine = Machine(self.schedule, self._mishaps.passed)

@@ -10,12 +10,14 @@ import random
 import secrets
 import select
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from os import urandom as urandom_by_name
 from time import time as time_by_name
 from typing import Any
@@ -25,7 +27,7 @@ import trio
 from trio.to_thread import run_sync as run_sync_by_name
 
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent
-from minirun.simulation import LeakError, SeededChoices, World, simulate
+from minirun.simulation import LeakError, SeededChoices, World, simulate, why_unavailable
 from minirun.simulation._explore import explore, replay
 from minirun.testing import ScriptedLlm, call
 
@@ -47,6 +49,11 @@ async def in_a_process() -> None:
 async def over_the_net() -> None:
     with trio.socket.socket():
         pass
+
+
+def asks_sqlite() -> None:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("SELECT datetime('now')").fetchall()
 
 
 LEAKS: dict[str, Callable[[], Any]] = {
@@ -77,6 +84,7 @@ LEAKS: dict[str, Callable[[], Any]] = {
     "fork": lambda: os.fork(),
     "socket": lambda: socket.socket(),
     "trio socket": over_the_net,
+    **({"SQLite": asks_sqlite} if why_unavailable() is None else {}),
 }
 
 
@@ -126,6 +134,8 @@ def test_the_world_is_whole_again_afterwards() -> None:
 
     simulate(scenario, SeededChoices(1), storage="memory")
     assert (time.time, uuid.uuid4, os.urandom, random.random, trio.to_thread.run_sync) == before
+    with closing(sqlite3.connect(":memory:")) as database:
+        assert database.execute("SELECT strftime('%Y', 'now') > '2000'").fetchone() == (1,)
     assert abs(time.time() - time.time()) < 1
 
 
@@ -147,6 +157,8 @@ def test_what_cannot_leak_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
         async def _run_async_impl(self, ctx: InvocationContext) -> None:
             logging.getLogger("minirun.test").warning("logged")
             assert time.strftime("%Y", time.gmtime(0)) == "1970"
+            with closing(sqlite3.connect(":memory:")) as database:
+                assert database.execute("SELECT datetime(0, 'unixepoch')").fetchone() == ("1970-01-01 00:00:00",)
             await trio.sleep(1000)
             await ctx.emit(Event(message=str(own.random())))
 

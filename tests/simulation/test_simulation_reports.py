@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import minirun.simulation
+from minirun import BaseAgent, InvocationContext, LlmAgent
 from minirun._codec import to_json
 from minirun.errors import ConfigurationError
 from minirun.events import Event, EventActions
@@ -30,7 +33,10 @@ from minirun.simulation import (
     NondeterminismError,
     Outcome,
     RecordedChoices,
+    SeededChoices,
+    UnreadableError,
     World,
+    _schedule,
     shrink,
     simulate,
     worlds,
@@ -39,6 +45,7 @@ from minirun.simulation._corpus import stripped
 from minirun.simulation._explore import check_reached, checked_options, explore, replay, shrink_with
 from minirun.simulation._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
 from minirun.simulation._report import in_words, report, task_in_words, tidied
+from minirun.testing import ScriptedLlm, call
 
 MEMORY = {"storage": "memory"}
 
@@ -294,8 +301,8 @@ def test_shrinking_is_bounded_in_steps(failure: Exception, steps: int, runs: int
     assert len(ran) == 1 + runs
 
 
-def test_what_hangs_whatever_is_chosen_is_simulated_five_times() -> None:
-    """The seed, the same again, without choices, that again, and with all checks: each of them takes seconds."""
+def test_what_hangs_whatever_is_chosen_is_simulated_four_times() -> None:
+    """The seed, the same again, without choices in haste, and so with all steps: each of the three takes seconds."""
     runs: list[int] = []
 
     async def scenario(world: World) -> None:
@@ -306,7 +313,120 @@ def test_what_hangs_whatever_is_chosen_is_simulated_five_times() -> None:
 
     [explored] = explore(scenario, [1], checked_options(MEMORY))
     assert not any(explored.outcome.picks)
-    assert len(runs) == 5
+    assert len(runs) == 4
+
+
+def test_what_goes_on_without_end_is_shrunk_with_a_tenth_of_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of it had all of them, as the seed had, twice; all the tries together had no more."""
+    monkeypatch.setattr(_schedule, "TURNS_MAX", 3_000)
+    turns = 0
+
+    async def scenario(world: World) -> None:
+        nonlocal turns
+        chosen = [world.choices.choose(2, "whether it spins") for _ in range(100)]
+        while any(chosen):
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    [explored] = explore(scenario, [1], checked_options(MEMORY))
+    assert isinstance(explored.outcome.failure, LivelockError)
+    assert "no end after 3000 turns" in str(explored.outcome.failure)
+    assert sum(map(bool, explored.outcome.picks)) == 1
+    assert turns <= 5 * 3_000
+
+
+def test_what_only_takes_longer_than_a_tenth_is_no_smaller_livelock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends if it is given all turns: then the failure is told as it was found."""
+    monkeypatch.setattr(_schedule, "TURNS_MAX", 3_000)
+
+    async def scenario(world: World) -> None:
+        chosen = [world.choices.choose(2, "whether it spins") for _ in range(100)]
+        for _ in repeat(None) if sum(chosen) > 1 else range(1_000):
+            await trio.lowlevel.checkpoint()
+
+    found = simulate(scenario, SeededChoices(1), storage="memory")
+    [explored] = explore(scenario, [1], checked_options(MEMORY))
+    assert isinstance(explored.outcome.failure, LivelockError)
+    assert explored.outcome.picks == found.picks
+
+
+class Unreadable(Exception):
+    """Cannot say what it is."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+
+async def fails(world: World) -> None:
+    raise Unreadable
+
+
+async def fails_in_a_nursery(world: World) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fails, world)
+
+
+async def fails_in_an_agent(world: World) -> None:
+    class Failing(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            raise Unreadable
+
+    await world.say(world.runner(lambda: Failing(name="failing")), "ada", "hello")
+
+
+@pytest.mark.parametrize("scenario", [fails, fails_in_a_nursery, fails_in_an_agent])
+def test_an_exception_that_cannot_say_what_it_is_is_told_by_its_type(scenario: Callable[[World], Any]) -> None:
+    """trio calls its nurseries corrupted, for it puts the `repr` of what a task fails with into its reasons."""
+    [explored] = explore(scenario, [0], checked_options(MEMORY))
+    failure = explored.outcome.failure
+    assert isinstance(failure, UnreadableError)
+    assert isinstance(failure.__cause__, Unreadable)
+    assert "failed with Unreadable, which cannot say what it is" in str(failure)
+    assert "no text" in str(failure)
+    assert not any(explored.outcome.picks)
+
+
+def test_what_fails_while_an_unreadable_one_is_handled_is_told_itself() -> None:
+    """Only what trio has made of such an exception is replaced."""
+
+    async def scenario(world: World) -> None:
+        try:
+            raise Unreadable
+        except Unreadable:
+            raise KeyError("told")  # noqa: B904 - it is the context that matters
+
+    failure = simulate(scenario, SeededChoices(1), storage="memory").failure
+    assert repr(failure) == "KeyError('told')"
+
+
+def test_a_tool_that_fails_in_every_seed_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the runtime logs of it goes to handlers that somebody has set up, and not to Python's last resort."""
+    printed: list[logging.LogRecord] = []
+
+    class Stderr(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            printed.append(record)
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging, "lastResort", Stderr())
+    logger = logging.getLogger("minirun")
+    before = list(logger.handlers)
+
+    def fail() -> None:
+        """Fail."""
+        raise ValueError("no")
+
+    def answer(request: Any) -> Any:
+        return "done" if request.contents[-1].parts[-1].function_response else call("fail")
+
+    async def scenario(world: World) -> None:
+        await world.say(
+            world.runner(lambda: LlmAgent(name="a", model=ScriptedLlm(answer), tools=[fail])), "ada", "hello"
+        )
+
+    simulate(scenario, SeededChoices(1), storage="memory").check()
+    assert not printed
+    assert logger.handlers == before
 
 
 def test_what_must_be_reached_is_named_with_what_was() -> None:
