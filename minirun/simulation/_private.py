@@ -42,6 +42,7 @@ __all__ = [
     "seeded_trio",
     "state_of_run",
     "stop_loop",
+    "tell_turns",
     "thread_cache",
     "unshield",
     "why_not_seeded",
@@ -60,10 +61,14 @@ def why_not_seeded() -> str | None:
 
 
 class _Order(random.Random):
-    """Shuffles as `random.Random` does; most of what trio lets it shuffle has one item."""
+    """Shuffles as `random.Random` does; most of what trio lets it shuffle has one item: the tasks that get a turn."""
+
+    told: Callable[[int], None] | None = None
 
     def shuffle(self, x: Any) -> None:
         """Shuffle in place."""
+        if self.told is not None:
+            self.told(len(x))
         if len(x) > 1:
             super().shuffle(x)
 
@@ -92,6 +97,19 @@ def reseed_trio(seed: int | str) -> None:
         randomness: random.Random = trio_run._r
         randomness.seed(f"minirun {seed}")
         randomness.shuffle([0, 1])  # a run begins with two tasks, of which one is trio's own
+
+
+def tell_turns(told: Callable[[int], None] | None) -> bool:
+    """
+    In a `seeded_trio` block, let *told* know how many tasks get a turn, in each round of trio's loop, before they do.
+
+    It costs less than an instrument, which is called for each of them. False where nobody can be told.
+    """
+    order = getattr(trio_run, "_r", None)
+    if not isinstance(order, _Order):
+        return False
+    order.told = told
+    return True
 
 
 # --- cancel scopes ----------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ import trio
 
 from ._choices import Choices
 from ._hangs import DeadlockError, Hangs, LivelockError, RunawayClockError
+from ._private import tell_turns
 
 __all__ = ["DeadlockError", "LivelockError", "RunawayClockError", "Schedule"]
 
@@ -42,7 +43,7 @@ OPEN_POINTS_MAX = 10_000
 
 
 class _Names(trio.abc.Instrument):
-    """Gives every task its logical name when it is spawned, and counts the turns that tasks get."""
+    """Gives every task its logical name when it is spawned, and is told of the turns that tasks get."""
 
     def __init__(self, give_up: Callable[[], None], spawned: Callable[[trio.lowlevel.Task], None]) -> None:
         self.turns_left = TURNS_MAX
@@ -66,13 +67,29 @@ class _Names(trio.abc.Instrument):
         if task.name.startswith("minirun agent"):
             self._spawned(task)
 
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.turns_left -= 1
-        if self.turns_left == 0:
+    def take_turns(self, count: int) -> None:
+        """So many tasks get a turn now."""
+        left = self.turns_left
+        self.turns_left = left - count
+        if left <= count and left > 0:
             self._give_up()
+
+    def __dir__(self) -> list[str]:
+        """What trio is to call: it looks here, and at all else that an object has, once in each world."""
+        return ["task_exited", "task_spawned"]
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
         self.names.pop(task, None)
+
+
+class _Turns(trio.abc.Instrument):
+    """Counts turns where trio's order cannot be seeded, by which they are told otherwise: `tell_turns`."""
+
+    def __init__(self, take_turns: Callable[[int], None]) -> None:
+        self._take_turns = take_turns
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._take_turns(1)
 
 
 class _Parked:
@@ -165,7 +182,11 @@ class Schedule:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Drive what runs in the block. Afterwards all points are open, so that what is left can end."""
-        trio.lowlevel.add_instrument(self._names)
+        instruments: list[trio.abc.Instrument] = [self._names]
+        if not tell_turns(self._names.take_turns):
+            instruments.append(_Turns(self._names.take_turns))
+        for instrument in instruments:
+            trio.lowlevel.add_instrument(instrument)
         self._names.names[trio.lowlevel.current_task()] = "/scenario"
         try:
             async with trio.open_nursery() as self._nursery:
@@ -176,7 +197,9 @@ class Schedule:
                 finally:
                     self._nursery.cancel_scope.cancel()
         finally:
-            trio.lowlevel.remove_instrument(self._names)
+            tell_turns(None)
+            for instrument in instruments:
+                trio.lowlevel.remove_instrument(instrument)
             self.hangs.ended()
 
     def _give_up(self) -> None:
