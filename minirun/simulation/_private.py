@@ -36,6 +36,8 @@ from trio.testing import MockClock
 __all__ = [
     "deadline_of",
     "forget_children",
+    "is_cancelled",
+    "is_quiet",
     "is_shielded",
     "living_generators",
     "reseed_trio",
@@ -138,6 +140,13 @@ def deadline_of(task: trio.lowlevel.Task) -> float | None:
     return effective() if callable(effective) else None
 
 
+def is_cancelled(task: trio.lowlevel.Task) -> bool:
+    """Whether what a task waits for next is cancelled; it is looked up where trio has noted it, if it has."""
+    status = getattr(task, "_cancel_status", None)
+    cancelled = getattr(status, "effectively_cancelled", None)
+    return bool(deadline_of(task) == -float("inf") if cancelled is None else cancelled)
+
+
 def is_shielded(task: trio.lowlevel.Task) -> bool:
     """Whether a shield is around a task; False also where that cannot be known."""
     return any(scope.shield for scope in _scopes(task))
@@ -170,6 +179,20 @@ def _runner() -> Any:
 def living_generators() -> list[Any]:
     """The asynchronous generators of the current run that have begun and not ended."""
     return list(getattr(getattr(_runner(), "asyncgens", None), "alive", ()))
+
+
+def is_quiet(now: float) -> bool:
+    """
+    Whether nothing is left for the next round of trio's loop but to ask the clock: no task is ready, no deadline has
+    passed, no other thread or signal wants something. False also where that cannot be known.
+    """
+    runner = _runner()
+    try:
+        queue = runner.entry_queue
+        is_empty = not (runner.runq or queue.queue or queue.idempotent_queue)
+        return bool(is_empty and runner.deadlines.next_deadline() > now)
+    except AttributeError:
+        return False
 
 
 def state_of_run() -> object:

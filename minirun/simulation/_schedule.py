@@ -12,6 +12,9 @@ wait would cost another round of trio's loop for each step. There is such a task
 in the clock would be one of trio itself, so the driver gets it to raise, and it waits where every parked task stands
 still.
 
+Mostly the task that comes to a point is the only one that was not waiting. Then it opens the gate itself, for trio's
+next round would begin with that; and if it is the one that is chosen, it goes on without another round.
+
 This uses trio's public API. What happens between two points is up to trio, whose order of ready tasks is random; the
 second layer (`_private.py`) makes that follow from the choices, too, where trio's internals are as we know them.
 
@@ -31,7 +34,7 @@ import trio
 
 from ._choices import Choices
 from ._hangs import DeadlockError, Hangs, LivelockError, RunawayClockError
-from ._private import tell_turns
+from ._private import is_cancelled, is_quiet, tell_turns
 
 __all__ = ["DeadlockError", "LivelockError", "RunawayClockError", "Schedule"]
 
@@ -47,6 +50,7 @@ class _Names(trio.abc.Instrument):
 
     def __init__(self, give_up: Callable[[], None], spawned: Callable[[trio.lowlevel.Task], None]) -> None:
         self.turns_left = TURNS_MAX
+        self.turns_of_round = 0  # as far as that is told for whole rounds
         self._give_up = give_up
         self._spawned = spawned
         self.names: dict[trio.lowlevel.Task, str] = {}
@@ -68,7 +72,8 @@ class _Names(trio.abc.Instrument):
             self._spawned(task)
 
     def take_turns(self, count: int) -> None:
-        """So many tasks get a turn now."""
+        """So many tasks get a turn in this round."""
+        self.turns_of_round = count
         left = self.turns_left
         self.turns_left = left - count
         if left <= count and left > 0:
@@ -85,22 +90,24 @@ class _Names(trio.abc.Instrument):
 class _Turns(trio.abc.Instrument):
     """Counts turns where trio's order cannot be seeded, by which they are told otherwise: `tell_turns`."""
 
-    def __init__(self, take_turns: Callable[[int], None]) -> None:
-        self._take_turns = take_turns
+    def __init__(self, names: _Names) -> None:
+        self._names = names
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._take_turns(1)
+        self._names.take_turns(1)
+        self._names.turns_of_round = 0  # nobody knows
 
 
 class _Parked:
     """A task at a point; with what its cancellation raises, once it was cancelled."""
 
-    __slots__ = ("label", "raise_cancel", "task")
+    __slots__ = ("is_released", "label", "raise_cancel", "task")
 
     def __init__(self, task: trio.lowlevel.Task, label: str) -> None:
         self.task = task
         self.label = label
         self.raise_cancel: Callable[[], Any] | None = None
+        self.is_released = False  # while it waited for nothing yet
 
 
 Policy = Callable[["Schedule", list[str]], Callable[[random.Random], int] | None]
@@ -134,6 +141,7 @@ class Schedule:
         self._driver: trio.lowlevel.Task | None = None  # while the clock opens the gate
         self._sleeper: trio.lowlevel.Task | None = None  # the same one, while nothing is parked
         self._rested_at = TURNS_MAX + 1  # the turns that were left when nothing was parked
+        self._opener: _Parked | None = None  # the task that opens the gate itself
         self._is_open = False
         self.steps = 0
         self.last = ""
@@ -157,7 +165,7 @@ class Schedule:
         return next((parked.label for parked in self._parked.values() if parked.task is task), None)
 
     async def point(self, label: str) -> None:
-        """Park until the schedule chooses this task. A checkpoint."""
+        """Park until the schedule chooses this task. A checkpoint, of which trio hears only if another task goes on."""
         if self._is_open:
             self._open_points += 1
             if self._open_points > OPEN_POINTS_MAX:
@@ -172,6 +180,13 @@ class Schedule:
         if self._sleeper is not None:
             driver, self._sleeper = self._sleeper, None
             trio.lowlevel.reschedule(driver)
+        elif self._is_alone(task):
+            self._opener = parked
+            self.is_idle(float("inf"))
+            self._opener = None
+            if parked.is_released:
+                await self._go_on(task)
+                return
 
         def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
             parked.raise_cancel = raise_cancel
@@ -179,12 +194,29 @@ class Schedule:
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
+    def _is_alone(self, task: trio.lowlevel.Task) -> bool:
+        """Whether the clock would open the gate next, if this task parked."""
+        return (
+            self._names.turns_of_round == 1
+            and self._driver is not None
+            and self.steps < STEPS_MAX  # else the tasks are told as they stand
+            and is_quiet(trio.current_time())
+            and not is_cancelled(task)
+        )
+
+    async def _go_on(self, task: trio.lowlevel.Task) -> None:
+        """This task is chosen, and has opened the gate: let it be in the next round, if there is one."""
+        if is_cancelled(task):
+            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
+        elif not is_quiet(trio.current_time()):
+            await trio.lowlevel.cancel_shielded_checkpoint()
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Drive what runs in the block. Afterwards all points are open, so that what is left can end."""
         instruments: list[trio.abc.Instrument] = [self._names]
         if not tell_turns(self._names.take_turns):
-            instruments.append(_Turns(self._names.take_turns))
+            instruments.append(_Turns(self._names))
         for instrument in instruments:
             trio.lowlevel.add_instrument(instrument)
         self._names.names[trio.lowlevel.current_task()] = "/scenario"
@@ -293,6 +325,9 @@ class Schedule:
         return True
 
     def _release(self, parked: _Parked) -> None:
+        if parked is self._opener:
+            parked.is_released = True
+            return
         cancelled = parked.raise_cancel
         trio.lowlevel.reschedule(parked.task, outcome.Value(None) if cancelled is None else outcome.capture(cancelled))
 
