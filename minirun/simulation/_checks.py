@@ -32,6 +32,8 @@ TOOL = "tool "
 RETRY = "retry of "
 RESULT = "result of "
 MODEL = "model "
+# The points that the checkers are told of, by how they begin.
+POINTS = (MODEL, TOOL)
 
 
 class Ledger:
@@ -182,7 +184,7 @@ class Checker:
         """The end of an invocation was recorded."""
 
     def point(self, label: str, invocation_id: str | None) -> None:
-        """A task of an invocation is about to do something."""
+        """A task of an invocation is about to ask a model, or to call a tool: a point of POINTS."""
 
     def seen(self, key: SessionKey, invocation_id: str, seen: list[Event], after: int) -> None:
         """A user has received the last of *seen* from a run that began, or went on, with event number *after*."""
