@@ -141,12 +141,13 @@ class Ledger:
             self.waits.update(event.long_running_tool_ids or ())
         self.suspended.update(event.actions.suspended_calls)
         if event.content is not None:
-            self.branches.update((call.id or "", event.branch or "") for call in event.get_function_calls())
-            self.calls.update(call.id or "" for call in event.get_function_calls())
-            if tracked:
-                made = event.get_function_calls()
-                calls.update((call.id, event.invocation_id) for call in made if call.id is not None)
-            for response in event.get_function_responses():
+            made, answers = event.content.calls_and_responses
+            if made:
+                self.branches.update((call.id or "", event.branch or "") for call in made)
+                self.calls.update(call.id or "" for call in made)
+                if tracked:
+                    calls.update((call.id, event.invocation_id) for call in made if call.id is not None)
+            for response in answers:
                 calls.pop(response.id or "", None)
 
     def _undo(self, key: SessionKey, target: int) -> None:
@@ -369,7 +370,7 @@ class SummariesGoOn(Checker):
             self._covered[key].clear()  # what it undoes may be a summary
         if event.actions.compaction is not None:
             self._check(key, event, event.actions.compaction)
-        elif by in self._covered[key] and event.invocation_id == by and event.content is not None:
+        elif event.content is not None and event.invocation_id == by and by in self._covered[key]:
             self.fail(f"{key}: {by} says event {event.seq}, and a summary covers what it has said before")
 
     def _check(self, key: SessionKey, event: Event, summary: Mapping[str, Any]) -> None:

@@ -181,16 +181,17 @@ def living_generators() -> list[Any]:
     return list(getattr(getattr(_runner(), "asyncgens", None), "alive", ()))
 
 
-def is_quiet(now: float) -> bool:
+def is_quiet() -> bool:
     """
     Whether nothing is left for the next round of trio's loop but to ask the clock: no task is ready, no deadline has
     passed, no other thread or signal wants something. False also where that cannot be known.
     """
-    runner = _runner()
     try:
+        runner: Any = trio_run.GLOBAL_RUN_CONTEXT.runner
         queue = runner.entry_queue
-        is_empty = not (runner.runq or queue.queue or queue.idempotent_queue)
-        return bool(is_empty and runner.deadlines.next_deadline() > now)
+        if runner.runq or queue.queue or queue.idempotent_queue:
+            return False
+        return bool(runner.deadlines.next_deadline() > runner.clock.current_time())
     except AttributeError:
         return False
 

@@ -180,7 +180,7 @@ class Schedule:
         if self._sleeper is not None:
             driver, self._sleeper = self._sleeper, None
             trio.lowlevel.reschedule(driver)
-        elif self._is_alone(task):
+        elif self._names.turns_of_round == 1 and self._is_alone(task):
             self._opener = parked
             self.is_idle(float("inf"))
             self._opener = None
@@ -195,20 +195,16 @@ class Schedule:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _is_alone(self, task: trio.lowlevel.Task) -> bool:
-        """Whether the clock would open the gate next, if this task parked."""
-        return (
-            self._names.turns_of_round == 1
-            and self._driver is not None
-            and self.steps < STEPS_MAX  # else the tasks are told as they stand
-            and is_quiet(trio.current_time())
-            and not is_cancelled(task)
-        )
+        """Whether the clock would open the gate next, if this task parked, which alone has a turn in this round."""
+        if self._driver is None or self.steps >= STEPS_MAX:  # where they are too many, the tasks are told as they stand
+            return False
+        return is_quiet() and not is_cancelled(task)
 
     async def _go_on(self, task: trio.lowlevel.Task) -> None:
         """This task is chosen, and has opened the gate: let it be in the next round, if there is one."""
         if is_cancelled(task):
             await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
-        elif not is_quiet(trio.current_time()):
+        elif not is_quiet():
             await trio.lowlevel.cancel_shielded_checkpoint()
 
     @asynccontextmanager
