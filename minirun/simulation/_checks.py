@@ -32,6 +32,8 @@ TOOL = "tool "
 RETRY = "retry of "
 RESULT = "result of "
 MODEL = "model "
+# The points that the checkers are told of, by how they begin.
+POINTS = (MODEL, TOOL)
 
 
 class Ledger:
@@ -139,12 +141,13 @@ class Ledger:
             self.waits.update(event.long_running_tool_ids or ())
         self.suspended.update(event.actions.suspended_calls)
         if event.content is not None:
-            self.branches.update((call.id or "", event.branch or "") for call in event.get_function_calls())
-            self.calls.update(call.id or "" for call in event.get_function_calls())
-            if tracked:
-                made = event.get_function_calls()
-                calls.update((call.id, event.invocation_id) for call in made if call.id is not None)
-            for response in event.get_function_responses():
+            made, answers = event.content.calls_and_responses
+            if made:
+                self.branches.update((call.id or "", event.branch or "") for call in made)
+                self.calls.update(call.id or "" for call in made)
+                if tracked:
+                    calls.update((call.id, event.invocation_id) for call in made if call.id is not None)
+            for response in answers:
                 calls.pop(response.id or "", None)
 
     def _undo(self, key: SessionKey, target: int) -> None:
@@ -182,7 +185,7 @@ class Checker:
         """The end of an invocation was recorded."""
 
     def point(self, label: str, invocation_id: str | None) -> None:
-        """A task of an invocation is about to do something."""
+        """A task of an invocation is about to ask a model, or to call a tool: a point of POINTS."""
 
     def seen(self, key: SessionKey, invocation_id: str, seen: list[Event], after: int) -> None:
         """A user has received the last of *seen* from a run that began, or went on, with event number *after*."""
@@ -367,7 +370,7 @@ class SummariesGoOn(Checker):
             self._covered[key].clear()  # what it undoes may be a summary
         if event.actions.compaction is not None:
             self._check(key, event, event.actions.compaction)
-        elif by in self._covered[key] and event.invocation_id == by and event.content is not None:
+        elif event.content is not None and event.invocation_id == by and by in self._covered[key]:
             self.fail(f"{key}: {by} says event {event.seq}, and a summary covers what it has said before")
 
     def _check(self, key: SessionKey, event: Event, summary: Mapping[str, Any]) -> None:

@@ -30,6 +30,9 @@ class Choice(NamedTuple):
     """How many choices were made when it came true, of one that was about later; None if it was about now."""
 
 
+_new = tuple.__new__
+
+
 class Choices(ABC):
     """Where a simulation's choices come from."""
 
@@ -58,7 +61,7 @@ class Choices(ABC):
             return 0
         picked = self._pick(options, prefer)
         assert 0 <= picked < options
-        self.trace.append(Choice(label, options, picked, names))
+        self.trace.append(_new(Choice, (label, options, picked, names, None)))  # as Choice(...) does
         return picked
 
     def maybe(self, label: str, one_in: int) -> bool:

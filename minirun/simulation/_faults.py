@@ -99,7 +99,6 @@ class Rates:
         self._one_in: dict[str, int] = {}
         self._waits: dict[str, _Wait] = {}
         self._faults = faults
-        self._chances: set[str] = set()
         for fault in FAULTS:
             if fault in faults:
                 for kind in _OF[fault]:
@@ -110,37 +109,39 @@ class Rates:
 
     def strikes(self, kind: str, *words: str) -> bool:
         """Whether it happens now; the *words* say what, for people."""
-        self._chances.add(kind)
-        one_in = self._one_in.get(kind)
-        if one_in is None:
-            return False
-        wait = self._waits.get(kind)
-        if wait is None:
-            wait = self._waits[kind] = _Wait()
-            self._draw(kind, wait, one_in)
+        wait = self._waits.get(kind) or self._first(kind)
         wait.left -= 1
         if wait.left:
             return False
         self._choices.explain(wait.place, "".join(words))
         wait.struck += 1
-        self._draw(kind, wait, one_in)
+        self._draw(kind, wait)
         return True
+
+    def _first(self, kind: str) -> _Wait:
+        """There is a first chance of it."""
+        wait = self._waits[kind] = _Wait()
+        if kind in self._one_in:
+            self._draw(kind, wait)
+        return wait
 
     def told(self) -> dict[str, int]:
         """The counters of the faults that were named, those that are not 0."""
         found: dict[str, int] = {}
         for fault in FAULTS:
-            if fault in self._faults and _CHANCE[fault] in self._chances:
+            if fault in self._faults and _CHANCE[fault] in self._waits:
                 found[COULD_STRIKE.format(fault)] = 1
                 found[HAS_STRUCK.format(fault)] = sum(self._waits[k].struck for k in _OF[fault] if k in self._waits)
         return {name: count for name, count in found.items() if count}
 
-    def _draw(self, kind: str, wait: _Wait, one_in: int) -> None:
+    def _draw(self, kind: str, wait: _Wait) -> None:
         """Choose how many times it is spared; 0 is for ever."""
         wait.place = len(self._choices.trace)
         if wait.struck == STRIKES_MAX:
             wait.left = 0
             return
+
+        one_in = self._one_in[kind]
 
         def prefer(randomness: random.Random) -> int:
             drawn = 1 + int(randomness.expovariate(1 / one_in))

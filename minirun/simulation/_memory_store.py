@@ -118,11 +118,12 @@ class MemoryStore(Store):
 
     def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
         """The committed state."""
-        found = dict(self._disk._app_values.get(app_name, {}))
+        disk = self._disk
+        found = dict(disk._app_values.get(app_name, {}))
         if user_id is not None:
-            found.update(self._disk._user_values.get((app_name, user_id), {}))
+            found.update(disk._user_values.get((app_name, user_id), {}))
             if session_id is not None:
-                live = self._disk._sessions.get(SessionKey(app_name, user_id, session_id))
+                live = disk._sessions.get(SessionKey(app_name, user_id, session_id))
                 found.update({} if live is None else live.values.session)
         return found
 

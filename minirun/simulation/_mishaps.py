@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..errors import ModelError
-from ._checks import MODEL, RESULT, RETRY, TOOL
+from ._checks import MODEL, POINTS, RESULT, RETRY, TOOL
 from ._env import COMMIT
 from ._faults import Rates, SimulatedFault
 from ._processes import Process
@@ -63,7 +63,7 @@ class Mishaps:
         self._rates = Rates(world.choices, world.faults)
         self.is_healed = False
         self._clock_offset_max_s = 0.0
-        self.strikes = self._rates.strikes
+        self.strikes = self._rates.strikes if world.faults else _never
         """Whether something of a kind goes wrong now; see `Rates.strikes`."""
 
     def told(self) -> dict[str, int]:
@@ -106,14 +106,15 @@ class Mishaps:
         """What the disk of a process answers: 0, or an error of SQLite's, as always to one that is dead."""
         if process.is_dead:
             return self._world._store.error
-        if operation == "sync" and file.endswith("-wal"):
-            if process.acknowledged > 1:
-                self._world.reached("group commit")
-            process.acknowledged = 0
-        may_end = operation in ("write", "sync") and self._processes.deaths < DEATHS_MAX
-        if may_end and self.strikes("power cut", "lost power before a ", operation, " of ", file):
-            self._processes.cut_power(f"loses power before a {operation} of {file}")
-            return self._world._store.error
+        if operation in ("write", "sync"):
+            if operation == "sync" and file.endswith("-wal"):
+                if process.acknowledged > 1:
+                    self._world.reached("group commit")
+                process.acknowledged = 0
+            may_end = self._processes.deaths < DEATHS_MAX
+            if may_end and self.strikes("power cut", "lost power before a ", operation, " of ", file):
+                self._processes.cut_power(f"loses power before a {operation} of {file}")
+                return self._world._store.error
         if self.strikes("disk", "a ", operation, " of ", file, " fails"):
             # What was written without room for it is told when it is synced, by file systems that allocate late.
             if operation in ("write", "sync") and self._choices.choose(2, "because the disk is full"):
@@ -129,7 +130,8 @@ class Mishaps:
         """A task has passed a point of the runtime's: tell the checkers, and let what it stands for go wrong."""
         task = self._schedule.name_of(trio.lowlevel.current_task())
         self._world.met(label, task)
-        self._world._checkers.point(label, _invocation_in(task))
+        if label.startswith(POINTS):
+            self._world._checkers.point(label, _invocation_in(task))
         if label == COMMIT:
             return self._slow_disk() if self.strikes("slow disk", "a commit is slow") else None
         if label.startswith(MODEL) and self.strikes("model", "the model fails"):

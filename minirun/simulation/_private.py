@@ -36,12 +36,15 @@ from trio.testing import MockClock
 __all__ = [
     "deadline_of",
     "forget_children",
+    "is_cancelled",
+    "is_quiet",
     "is_shielded",
     "living_generators",
     "reseed_trio",
     "seeded_trio",
     "state_of_run",
     "stop_loop",
+    "tell_turns",
     "thread_cache",
     "unshield",
     "why_not_seeded",
@@ -60,10 +63,14 @@ def why_not_seeded() -> str | None:
 
 
 class _Order(random.Random):
-    """Shuffles as `random.Random` does; most of what trio lets it shuffle has one item."""
+    """Shuffles as `random.Random` does; most of what trio lets it shuffle has one item: the tasks that get a turn."""
+
+    told: Callable[[int], None] | None = None
 
     def shuffle(self, x: Any) -> None:
         """Shuffle in place."""
+        if self.told is not None:
+            self.told(len(x))
         if len(x) > 1:
             super().shuffle(x)
 
@@ -94,6 +101,19 @@ def reseed_trio(seed: int | str) -> None:
         randomness.shuffle([0, 1])  # a run begins with two tasks, of which one is trio's own
 
 
+def tell_turns(told: Callable[[int], None] | None) -> bool:
+    """
+    In a `seeded_trio` block, let *told* know how many tasks get a turn, in each round of trio's loop, before they do.
+
+    It costs less than an instrument, which is called for each of them. False where nobody can be told.
+    """
+    order = getattr(trio_run, "_r", None)
+    if not isinstance(order, _Order):
+        return False
+    order.told = told
+    return True
+
+
 # --- cancel scopes ----------------------------------------------------------------------------------------------------
 
 
@@ -118,6 +138,13 @@ def deadline_of(task: trio.lowlevel.Task) -> float | None:
     status = next(_statuses(task), None)
     effective = getattr(status, "effective_deadline", None)
     return effective() if callable(effective) else None
+
+
+def is_cancelled(task: trio.lowlevel.Task) -> bool:
+    """Whether what a task waits for next is cancelled; it is looked up where trio has noted it, if it has."""
+    status = getattr(task, "_cancel_status", None)
+    cancelled = getattr(status, "effectively_cancelled", None)
+    return bool(deadline_of(task) == -float("inf") if cancelled is None else cancelled)
 
 
 def is_shielded(task: trio.lowlevel.Task) -> bool:
@@ -153,6 +180,21 @@ def living_generators() -> Collection[Any]:
     """The asynchronous generators of the current run that have begun and not ended, now and as it goes on."""
     alive: Collection[Any] = getattr(getattr(_runner(), "asyncgens", None), "alive", ())
     return alive
+
+
+def is_quiet() -> bool:
+    """
+    Whether nothing is left for the next round of trio's loop but to ask the clock: no task is ready, no deadline has
+    passed, no other thread or signal wants something. False also where that cannot be known.
+    """
+    try:
+        runner: Any = trio_run.GLOBAL_RUN_CONTEXT.runner
+        queue = runner.entry_queue
+        if runner.runq or queue.queue or queue.idempotent_queue:
+            return False
+        return bool(runner.deadlines.next_deadline() > runner.clock.current_time())
+    except AttributeError:
+        return False
 
 
 def state_of_run() -> object:

@@ -127,8 +127,11 @@ class Saying:
             await done.wait()
         finally:  # a scenario may cancel what it lets a user say: then the user leaves
             scope.cancel()
-            with trio.CancelScope(shield=True):
-                await done.wait()
+            if done.is_set():
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            else:
+                with trio.CancelScope(shield=True):
+                    await done.wait()
         await world.schedule.point("heard")
         if process.is_dead:
             raise _DiedError

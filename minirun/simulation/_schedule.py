@@ -12,6 +12,9 @@ wait would cost another round of trio's loop for each step. There is such a task
 in the clock would be one of trio itself, so the driver gets it to raise, and it waits where every parked task stands
 still.
 
+Mostly the task that comes to a point is the only one that was not waiting. Then it opens the gate itself, for trio's
+next round would begin with that; and if it is the one that is chosen, it goes on without another round.
+
 This uses trio's public API. What happens between two points is up to trio, whose order of ready tasks is random; the
 second layer (`_private.py`) makes that follow from the choices, too, where trio's internals are as we know them.
 
@@ -31,6 +34,7 @@ import trio
 
 from ._choices import Choices
 from ._hangs import DeadlockError, Hangs, LivelockError, RunawayClockError
+from ._private import is_cancelled, is_quiet, tell_turns
 
 __all__ = ["DeadlockError", "LivelockError", "RunawayClockError", "Schedule"]
 
@@ -44,12 +48,13 @@ OPEN_POINTS_MAX = 10_000
 
 
 class _Names(trio.abc.Instrument):
-    """Gives every task its logical name when it is spawned, and counts the turns that tasks get."""
+    """Gives every task its logical name when it is spawned, and is told of the turns that tasks get."""
 
     def __init__(
         self, give_up: Callable[[], None], spawned: Callable[[trio.lowlevel.Task], None], turns_max: int
     ) -> None:
         self.turns_left = turns_max
+        self.turns_of_round = 0  # as far as that is told for whole rounds
         self._give_up = give_up
         self._spawned = spawned
         self.names: dict[trio.lowlevel.Task, str] = {}
@@ -70,24 +75,43 @@ class _Names(trio.abc.Instrument):
         if task.name.startswith("minirun agent"):
             self._spawned(task)
 
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.turns_left -= 1
-        if self.turns_left == 0:
+    def take_turns(self, count: int) -> None:
+        """So many tasks get a turn in this round."""
+        self.turns_of_round = count
+        left = self.turns_left
+        self.turns_left = left - count
+        if left <= count and left > 0:
             self._give_up()
+
+    def __dir__(self) -> list[str]:
+        """What trio is to call: it looks here, and at all else that an object has, once in each world."""
+        return ["task_exited", "task_spawned"]
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
         self.names.pop(task, None)
 
 
+class _Turns(trio.abc.Instrument):
+    """Counts turns where trio's order cannot be seeded, by which they are told otherwise: `tell_turns`."""
+
+    def __init__(self, names: _Names) -> None:
+        self._names = names
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._names.take_turns(1)
+        self._names.turns_of_round = 0  # nobody knows
+
+
 class _Parked:
     """A task at a point; with what its cancellation raises, once it was cancelled."""
 
-    __slots__ = ("label", "raise_cancel", "task")
+    __slots__ = ("is_released", "label", "raise_cancel", "task")
 
     def __init__(self, task: trio.lowlevel.Task, label: str) -> None:
         self.task = task
         self.label = label
         self.raise_cancel: Callable[[], Any] | None = None
+        self.is_released = False  # while it waited for nothing yet
 
 
 Policy = Callable[["Schedule", list[str]], Callable[[random.Random], int] | None]
@@ -129,6 +153,7 @@ class Schedule:
         self._driver: trio.lowlevel.Task | None = None  # while the clock opens the gate
         self._sleeper: trio.lowlevel.Task | None = None  # the same one, while nothing is parked
         self._rested_at = self._turns_max + 1  # the turns that were left when nothing was parked
+        self._opener: _Parked | None = None  # the task that opens the gate itself
         self._is_open = False
         self.steps = 0
         self.last = ""
@@ -152,7 +177,7 @@ class Schedule:
         return next((parked.label for parked in self._parked.values() if parked.task is task), None)
 
     async def point(self, label: str) -> None:
-        """Park until the schedule chooses this task. A checkpoint."""
+        """Park until the schedule chooses this task. A checkpoint, of which trio hears only if another task goes on."""
         if self._is_open:
             self._open_points += 1
             if self._open_points > OPEN_POINTS_MAX:
@@ -167,6 +192,13 @@ class Schedule:
         if self._sleeper is not None:
             driver, self._sleeper = self._sleeper, None
             trio.lowlevel.reschedule(driver)
+        elif self._names.turns_of_round == 1 and self._is_alone(task):
+            self._opener = parked
+            self.is_idle(float("inf"))
+            self._opener = None
+            if parked.is_released:
+                await self._go_on(task)
+                return
 
         def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
             parked.raise_cancel = raise_cancel
@@ -174,10 +206,27 @@ class Schedule:
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
+    def _is_alone(self, task: trio.lowlevel.Task) -> bool:
+        """Whether the clock would open the gate next, if this task parked, which alone has a turn in this round."""
+        if self._driver is None or self.steps >= self._steps_max:  # of too many, the tasks are told as they stand
+            return False
+        return is_quiet() and not is_cancelled(task)
+
+    async def _go_on(self, task: trio.lowlevel.Task) -> None:
+        """This task is chosen, and has opened the gate: let it be in the next round, if there is one."""
+        if is_cancelled(task):
+            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
+        elif not is_quiet():
+            await trio.lowlevel.cancel_shielded_checkpoint()
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Drive what runs in the block. Afterwards all points are open, so that what is left can end."""
-        trio.lowlevel.add_instrument(self._names)
+        instruments: list[trio.abc.Instrument] = [self._names]
+        if not tell_turns(self._names.take_turns):
+            instruments.append(_Turns(self._names))
+        for instrument in instruments:
+            trio.lowlevel.add_instrument(instrument)
         self._names.names[trio.lowlevel.current_task()] = "/scenario"
         try:
             async with trio.open_nursery() as self._nursery:
@@ -188,7 +237,9 @@ class Schedule:
                 finally:
                     self._nursery.cancel_scope.cancel()
         finally:
-            trio.lowlevel.remove_instrument(self._names)
+            tell_turns(None)
+            for instrument in instruments:
+                trio.lowlevel.remove_instrument(instrument)
             self.hangs.ended()
 
     def _give_up(self) -> None:
@@ -282,6 +333,9 @@ class Schedule:
         return True
 
     def _release(self, parked: _Parked) -> None:
+        if parked is self._opener:
+            parked.is_released = True
+            return
         cancelled = parked.raise_cancel
         trio.lowlevel.reschedule(parked.task, outcome.Value(None) if cancelled is None else outcome.capture(cancelled))
 

@@ -269,9 +269,10 @@ class SqliteStore(Store):
         """The committed state."""
         self._forget_what_has_changed()
         place = (app_name, user_id, session_id)
-        if place not in self._read:
-            self._read[place] = self._read_state(*place)
-        return dict(self._read[place])
+        found = self._read.get(place)
+        if found is None:
+            found = self._read[place] = self._read_state(*place)
+        return found.copy()
 
     def _read_state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
         query = "SELECT key, value FROM shared_state WHERE app_name = ? AND user_id = ? AND value IS NOT NULL"

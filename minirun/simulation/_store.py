@@ -27,6 +27,7 @@ from ..sessions._live import LiveSession
 from ._artifacts import StoredArtifacts
 from ._checks import FIRST, State
 from ._memories import StoredMemories
+from ._private import is_cancelled
 from ._processes import Process
 from ._vfs import Fault, RecordingVFS
 from ._witness import Witness
@@ -132,7 +133,7 @@ class ObservedService(BaseSessionService):
         except StaleSessionError:
             self.witness.reached("conflict")
             raise
-        if trio.current_effective_deadline() == -float("inf"):
+        if is_cancelled(trio.lowlevel.current_task()):
             self.witness.reached("cancel during commit")
         self.witness.storing(key, stored, writer=writer, begins=begins)
         return stored

@@ -34,7 +34,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p, string_at
 from functools import cache
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -324,7 +324,7 @@ class RecordingVFS:
         """Open a file, and give it our table. A file without a name is a temporary one, and none of ours."""
         if path is None:
             return int(self._real_open(self._default, path, file, flags, flags_out))
-        name = _name(ctypes.string_at(path))
+        name = _name(string_at(path))
         opened = _File.from_address(file)
         opened.pMethods = None  # says that it is not open, should it fail
         code = self._ask("open", name) or self._real_open(self._default, path, file, flags, flags_out)
@@ -379,12 +379,16 @@ class RecordingVFS:
             return code
 
         def read(file: int, buffer: int, length: int, offset: int) -> int:
-            return self._ask("read", self._files[file]) or real_read(file, buffer, length, offset)
+            fault = self.fault
+            return (fault is not None and fault("read", self._files[file])) or real_read(file, buffer, length, offset)
 
         def write(file: int, buffer: int, length: int, offset: int) -> int:
-            name = self._files[file]
-            code = self._ask("write", name) or real_write(file, buffer, length, offset)
-            return self._done(code, Write(name, offset, ctypes.string_at(buffer, length)))
+            name = self._files[file]  # most of what is done are writes, so each call that is left out shows
+            fault = self.fault
+            code: int = (fault is not None and fault("write", name)) or real_write(file, buffer, length, offset)
+            if code == _OK:
+                self.trace.append(Write(name, offset, string_at(buffer, length)))
+            return code
 
         def truncate(file: int, size: int) -> int:
             name = self._files[file]
