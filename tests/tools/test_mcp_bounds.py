@@ -14,6 +14,7 @@ import httpx2
 import mcp_types
 import pytest
 import trio
+import trio.testing
 from mcp import StdioServerParameters
 
 from minirun._json import dumps
@@ -37,6 +38,7 @@ from minirun.tools.mcp._conversation import _Conversation
 from minirun.tools.mcp._sampling import sampled
 from minirun.tools.mcp._server import _nobody
 from minirun.tools.mcp._servers import checked, given_seconds, label_of
+from minirun.tools.mcp._stdio import _message_or_error, _Pipes
 from minirun.tools.mcp._tool import RESOURCES_MAX, ResourceTool
 
 from ..mcp_servers import kinds
@@ -445,3 +447,128 @@ async def test_nothing_of_the_way_is_read_from_the_environment(monkeypatch: pyte
     assert not [mount for mount in client._mounts.values() if mount is not None]
     timeout = client.timeout
     assert (timeout.connect, timeout.read, timeout.write, timeout.pool) == (10.0, None, 10.0, 10.0)
+
+
+# --- a process --------------------------------------------------------------------------------------------------------
+
+
+class Process:
+    """A process that says something and ends after so many seconds; None: it goes on."""
+
+    def __init__(self, ends_after_s: float | None = 0.0) -> None:
+        self.returncode: int | None = None
+        self.ends_after_s = ends_after_s
+        self.to_stdout, self.stdout = trio.testing.memory_stream_one_way_pair()
+        self.to_stderr, self.stderr = trio.testing.memory_stream_one_way_pair()
+
+    async def wait(self) -> None:
+        """Until it has ended."""
+        if self.ends_after_s is None:
+            await trio.sleep_forever()
+        else:
+            await trio.sleep(self.ends_after_s)
+            self.returncode = 3
+
+
+def pipes_of(process: Process, told: list[str], bytes_max: int = 100) -> _Pipes:
+    return _Pipes(process, bytes_max, told.append)  # type: ignore[arg-type]  # all that is asked of it
+
+
+@pytest.mark.parametrize(
+    ("ends_after_s", "words", "why", "expected"),
+    [
+        (0.0, b"", "", ["its process has ended with status 3"]),
+        (0.4, b"", "", ["its process has ended with status 3"]),
+        (0.6, b"", "", ["it has closed its output"]),
+        (None, b"a\n\x1bb", "", ["it has closed its output; its last words: a \\x1bb"]),
+        (0.0, b"x" * 10 + b"y" * 500, "", [f"its process has ended with status 3; its last words: {'y' * 500}"]),
+        (0.0, b"a\xff", "", ["its process has ended with status 3; its last words: a\ufffd"]),
+        (0.0, b"words", "it is too long", ["it is too long"]),
+    ],
+)
+async def test_why_a_process_is_lost(
+    ends_after_s: float | None,
+    words: bytes,
+    why: str,
+    expected: list[str],
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Its status, if it ends within half a second of its output, and the end of what it has said to nobody."""
+    told: list[str] = []
+    pipes = pipes_of(Process(ends_after_s), told)
+    pipes._last_words += words
+    await pipes._say_why(why)
+    assert told == expected
+    pipes.is_leaving = True  # the other side has ended it
+    await pipes._say_why(why)
+    assert told == expected
+
+
+PING = b'{"jsonrpc":"2.0","method":"ping"}\n'
+
+
+@pytest.mark.parametrize(
+    ("chunks", "messages", "told"),
+    [
+        ([PING], 1, ["its process has ended with status 3"]),
+        ([PING[:9], PING[9:] + PING, b"printed\n"], 2, ["its process has ended with status 3"]),
+        ([b"x" * 100, b"\n", PING], 1, ["its process has ended with status 3"]),
+        ([PING, b"x" * 101, PING], 1, ["it has sent a message of more than 100 bytes (message_bytes_max)"]),
+    ],
+)
+async def test_lines_of_a_process_are_messages_up_to_their_bound(
+    chunks: list[bytes], messages: int, told: list[str], autojump_clock: trio.testing.MockClock
+) -> None:
+    """However they are cut; what is none is left out, and one that is too long ends the connection."""
+    process = Process()
+    found: list[str] = []
+    why: list[str] = []
+    pipes = pipes_of(process, why)
+
+    class Client:
+        async def send(self, message: Any) -> None:
+            found.append(message.message.method)
+
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *error: object) -> None:
+            found.append("closed")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pipes.read, Client())  # type: ignore[arg-type]  # all that is asked of it
+        for chunk in chunks:
+            await process.to_stdout.send_all(chunk)  # it is able to go on writing
+            await trio.testing.wait_all_tasks_blocked()
+        await process.to_stdout.aclose()
+    assert found == [*["ping"] * messages, "closed"]
+    assert why == told
+
+
+ERROR = mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="its answer is none of the protocol")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"jsonrpc":"2.0","id":1,"result":{}}', mcp_types.JSONRPCResponse(jsonrpc="2.0", id=1, result={})),
+        ('{"jsonrpc":"2.0","id":"a","result":3}', mcp_types.JSONRPCError(jsonrpc="2.0", id="a", error=ERROR)),
+        ('{"jsonrpc":"2.0","id":1,"result":3}', mcp_types.JSONRPCError(jsonrpc="2.0", id=1, error=ERROR)),
+        ('{"id":1,"result":3}', None),
+        ('{"jsonrpc":"2.0","result":3}', None),
+        ('{"jsonrpc":"2.0","id":1.5,"result":3}', None),
+        ('{"jsonrpc":"2.0","id":[1],"result":3}', None),
+        ("[1]", None),
+        ("3", None),
+        ("{", None),
+        ("", None),
+        (
+            '{"jsonrpc":"2.0","id":1,"method":"ping","params":3}',
+            mcp_types.JSONRPCRequest(jsonrpc="2.0", id=1, method="ping"),
+        ),
+        ('{"jsonrpc":"2.0","method":"ping","params":3}', None),
+    ],
+)
+def test_a_line_is_a_message_or_an_error_for_its_request(line: str, expected: Any) -> None:
+    """Whoever has asked is told; a line that belongs to nobody is left out."""
+    found = _message_or_error(line.encode())
+    assert (None if found is None else found.message) == expected

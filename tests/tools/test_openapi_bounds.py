@@ -231,3 +231,83 @@ async def test_numbers_as_keys_are_texts_and_other_values_are_written() -> None:
     for bad in ({"openapi": "3.1.0", "x": float("inf")}, {"openapi": "3.1.0", "x": [float("nan")]}):
         with pytest.raises(ConfigurationError, match="expected a document that JSON can write, found another"):
             OpenAPIToolset(spec_dict=bad)
+
+
+# --- the way ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [300, 304, 305, 306, 309, 400])
+async def test_a_status_that_is_no_redirect_is_not_followed(status: int) -> None:
+    """Whatever address stands beside it: the model is told the status."""
+    async with desk() as at:
+        at.api.script.append(Reply(status, headers={"location": "/v1/there"}))
+        found = await at.call("health_get")
+        assert found["error"]["type"] == "ApiError"
+        assert found["error"]["message"].startswith(f"GET /health was answered with {status}")
+        assert [asked["path"] for asked in at.api.asked] == ["/v1/health"]
+
+
+@pytest.mark.parametrize(("count", "is_fine"), [(4, True), (5, False)])
+async def test_four_redirects_are_followed_and_five_are_too_many(count: int, is_fine: bool) -> None:
+    """A server is asked five times for one call."""
+    async with desk() as at:
+        at.api.script += [Reply(302, headers={"location": f"/v1/{n}"}) for n in range(count)]
+        found = await at.call("health_get")
+        assert ("error" not in found) is is_fine
+        paths = [asked["path"] for asked in at.api.asked]
+        assert paths == ["/v1/health", *(f"/v1/{n}" for n in range(4))]
+
+
+@pytest.mark.parametrize(("status", "is_fine"), [(200, True), (201, True), (299, True), (300, False), (499, False)])
+async def test_a_status_from_200_to_299_is_a_success(status: int, is_fine: bool) -> None:
+    """Anything else is an ApiError."""
+    async with desk() as at:
+        at.api.script.append(Reply(status, b'{"a": 1}'))
+        found = await at.call("health_get")
+        assert ("error" not in found) is is_fine
+
+
+@pytest.mark.parametrize(("status", "refreshes"), [(400, []), (401, [True]), (402, []), (403, [])])
+@pytest.mark.parametrize("is_function", [True, False])
+async def test_headers_are_made_anew_for_a_401_alone(status: int, refreshes: list[bool], is_function: bool) -> None:
+    """And only if a function makes them: the same ones would be refused again."""
+    asked: list[bool] = []
+
+    def headers(context: Any, *, refresh: bool) -> dict[str, str]:
+        asked.append(refresh)
+        return {"X-Count": str(len(asked))}
+
+    async with desk(headers=headers if is_function else {"X-Count": "1"}) as at:
+        at.api.script.append(Reply(status, b"no"))
+        found = await at.call("health_get")
+        is_again = is_function and bool(refreshes)
+        assert ("error" not in found) is is_again
+        assert asked == ([False, *refreshes] if is_function else [])
+        assert [each["headers"]["x-count"] for each in at.api.asked] == (["1", "2"] if is_again else ["1"])
+
+
+SECRET = "the-value"
+NAMES = ("Authorization", "Cookie", "X-Key", "X-Password", "A-Secret", "Session-Id", "My-TOKEN", "X-Trace", "Accept")
+
+
+@pytest.mark.parametrize("is_function", [True, False])
+async def test_headers_with_names_of_secrets_are_in_no_log(is_function: bool) -> None:
+    """Of a function's all values of eight characters and more are hidden, whatever their names say."""
+    given = {name: SECRET[: 8 + index] + str(index) for index, name in enumerate(NAMES)}
+    async with desk(headers=(lambda context, refresh: given) if is_function else given) as at:
+        found = (await at.call("health_get"))["headers"]
+        sent = at.api.asked[-1]["headers"]
+    assert {name: sent[name.lower()] for name in NAMES} == given
+    shown = {name for name in NAMES if found[name.lower()] == given[name]}
+    hidden = {name for name in NAMES if found[name.lower()] == "[secret]"}
+    assert shown | hidden == {*NAMES}
+    assert shown == (set() if is_function else {"X-Trace", "Accept"})
+
+
+async def test_a_short_value_of_a_function_is_a_word_and_what_follows_a_blank_is_hidden_by_itself() -> None:
+    """A server that repeats the token without the word before it tells nobody."""
+    given = {"X-Kind": "1234567", "X-Other": "12345678", "Authorization": "Bearer of-ada-and-bob"}
+    async with desk(headers=lambda context, refresh: given) as at:
+        at.api.script.append(Reply(body=b'["1234567", "12345678", "of-ada-and-bob", "x of-ada-and-bob"]'))
+        found = await at.call("health_get")
+    assert found == {"result": ["1234567", "[secret]", "[secret]", "x [secret]"]}
