@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -236,6 +237,68 @@ async def test_what_an_option_fails_with_is_the_answer_to_the_call() -> None:
     events, _ = await run_to_end(runner_for(LlmAgent(name="a", model=model, tools=[tool])))
     [answer] = events[1].get_function_responses()
     assert answer.response == {"error": {"type": "OSError", "message": "nobody is there"}}
+
+
+def elsewhere(text: str) -> Any:
+    """A function of a module that has imported no context, as with `if TYPE_CHECKING`."""
+    names: dict[str, Any] = {}
+    exec(f"def found({text}) -> str:\n return repr([x, type(c).__name__])", names)
+    return names["found"]
+
+
+class Called:
+    """An object that can be called."""
+
+    def __call__(self, x: int, c: ToolContext) -> str:
+        return repr([x, type(c).__name__])
+
+    def method(self, x: int, tool_context: Any) -> str:
+        """A method."""
+        return repr([x, type(tool_context).__name__])
+
+    @classmethod
+    def of_class(cls, c: ToolContext, x: int = 2) -> str:
+        """A method of the class."""
+        return repr([x, type(c).__name__])
+
+
+def both(tool_context: int, c: ToolContext) -> str:
+    """The annotation counts, not the name."""
+    return repr([tool_context, type(c).__name__])
+
+
+def only(x: int, /, c: ToolContext) -> str:
+    """A parameter that has no name for callers."""
+    return repr([x, type(c).__name__])
+
+
+def taken(y: int, c: ToolContext, x: int) -> str:
+    """One of the parameters is given before."""
+    return repr([x + y, type(c).__name__])
+
+
+@pytest.mark.parametrize(
+    ("func", "name", "shown"),
+    [
+        (elsewhere("x: int, c: ToolContext"), "found", ["x"]),
+        (elsewhere("x: int, c: CallbackContext"), "found", ["x"]),
+        (Called(), "Called", ["x"]),
+        (Called().method, "method", ["x"]),
+        (Called.of_class, "of_class", ["x"]),
+        (both, "both", ["tool_context"]),
+        (only, "only", ["x"]),
+        (partial(taken, 0), "taken", ["x"]),
+        (partial(partial(taken, 0)), "taken", ["x"]),
+    ],
+)
+async def test_the_parameter_for_the_context_is_found_and_not_shown(func: Any, name: str, shown: list[str]) -> None:
+    """By its annotation, whether that can be read or not, or else by its name, in whatever can be called."""
+    tool = FunctionTool(func)
+    assert (tool.name, [*tool.declaration.parameters["properties"]]) == (name, shown)
+    model = ScriptedLlm([call(name, **{shown[0]: 7}), "done"])
+    events, _ = await run_to_end(runner_for(LlmAgent(name="a", model=model, tools=[tool])))
+    [answer] = events[1].get_function_responses()
+    assert answer.response == {"result": "[7, 'ToolContext']"}
 
 
 class Old(Plain):
