@@ -117,6 +117,30 @@ async def test_a_toolset_has_no_tool_for_resources_unless_it_is_told() -> None:
     assert [getattr(tool, "original_name", "") for tool in found] == names
 
 
+async def test_what_is_left_out_is_told_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    """Once for each list that leaves out something else; the tools that stay are the same objects."""
+    server = kinds.made()
+
+    def odd() -> None:
+        """Odd."""
+
+    server.add_tool(odd, name="odd!")
+
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "minirun"]
+
+    async with McpToolset(server, tool_name_prefix="desk") as tools:
+        first = list(await tools.get_tools())
+        assert list(await tools.get_tools()) == first
+        record = "tools of the MCP server 'desk' are left out: 'odd!': a model can call no tool of this name"
+        assert told() == [record]
+        server.add_tool(odd, name="odd?")
+        server.add_tool(odd, name="zzz")
+        *again, new = await tools.get_tools()
+    assert (again, new.name) == (first, "zzz")
+    assert told() == [record, f"{record}; 'odd?': a model can call no tool of this name"]
+
+
 def settings(*arguments: Any, **options: Any) -> tuple[Any, ...]:
     """What a toolset connects with."""
     found = McpToolset(*arguments, **options)._settings

@@ -96,6 +96,29 @@ async def test_a_question_and_its_answer(how: str, reply: dict[str, Any], seen: 
     assert dict(session.state) == {}
 
 
+@pytest.mark.parametrize("remember", [None, "session"])
+async def test_a_tool_that_asks_each_time_is_asked_about_once(remember: Any) -> None:
+    """Once somebody has allowed the call, what it returns stands, whatever it asks for then."""
+    seen: list[bool] = []
+
+    async def book(tool_context: ToolContext) -> str:
+        seen.append(tool_context.tool_confirmation is not None)
+        tool_context.request_confirmation(hint="Really?")
+        tool_context.state["booked"] = True
+        return "booked"
+
+    model = ScriptedLlm([call("book"), "done", call("book"), "done"])
+    runner = runner_for(LlmAgent(name="a", model=model, tools=[book]))
+    _, run = await run_to_end(runner)
+    assert "booked" not in run.session.state
+    events, run = await run_to_end(runner, run.pending[0].reply(True, remember=remember))
+    assert (run.status, answers_of(events), seen) == ("completed", [("book", {"result": "booked"})], [False, True])
+    assert run.session.state["booked"] is True
+    events, run = await run_to_end(runner)
+    assert run.status == ("completed" if remember else "paused")
+    assert answers_of(events) == ([("book", {"result": "booked"})] if remember else [])
+
+
 @pytest.mark.parametrize("how", HOWS)
 async def test_what_was_allowed_for_later_is_not_asked_about_again(how: str) -> None:
     """A tool that asks by itself is called once more at once, and told so; the calls beside it are made as ever."""
