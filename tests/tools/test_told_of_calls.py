@@ -11,10 +11,10 @@ from minirun.memory import InMemoryMemoryService, MemoryEntry, SearchMemoryRespo
 from minirun.plugins import BasePlugin
 from minirun.runtime import InvocationContext
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import BaseTool, FunctionTool, load_memory, preload_memory
-from minirun.types import FunctionDeclaration
+from minirun.tools import BaseTool, FunctionTool, load_artifacts, load_memory, preload_memory
+from minirun.types import FunctionDeclaration, Part
 
-from ..helpers import PLACE, run_to_end, runner_for, stored_events
+from ..helpers import PLACE, look, run_to_end, runner_for, stored_events
 
 # --- state ------------------------------------------------------------------------------------------------------------
 
@@ -141,6 +141,52 @@ async def test_2000_characters_of_a_memory_are_told_and_10000_of_all(sizes: list
     found, lines, _ = await told(*(entry("x" * size) for size in sizes))
     assert [each["text"] for each in found] == expected
     assert lines == [f"- 1970-01-01 00:01 UTC, ada: {text}" for text in expected]
+
+
+# --- artifacts --------------------------------------------------------------------------------------------------------
+
+
+async def test_artifacts_are_shown_once_as_a_model_reads_them() -> None:
+    """Texts as texts, whatever they were saved as, in the order in which they were asked for; then never again."""
+    files = {
+        "a.json": Part.from_bytes(data=b'{"a": 1}', mime_type="application/json"),
+        "b.txt": Part.from_bytes(data=b"b\xff", mime_type="text/plain; charset=utf-8"),
+        "c.png": Part.from_bytes(data=b"PNG", mime_type="image/png"),
+        "d.xml": Part.from_bytes(data=b"<d/>", mime_type="application/xml"),
+        "e": Part(text="plain"),
+    }
+    asks = [call("load_artifacts", artifact_names=["c.png", "a.json", "no", "c.png"]), call("look", n=1)]
+    more = [
+        call("load_artifacts", artifact_names=["e", "b.txt", "d.xml"]),
+        call("load_artifacts", artifact_names=["e"]),
+    ]
+    model = ScriptedLlm([asks, more, "done", "hello"])
+    runner = runner_for(LlmAgent(name="a", model=model, tools=[load_artifacts, look]))
+    await runner.session_service.create_session(app_name="app", **PLACE)
+    assert runner.artifact_service is not None
+    for name, part in files.items():
+        await runner.artifact_service.save_artifact(app_name="app", **PLACE, filename=name, artifact=part)
+    events, _ = await run_to_end(runner)
+    await run_to_end(runner)
+    answers = [dict(each.response) for event in events for each in event.get_function_responses()]
+    assert answers == [
+        {"artifact_names": ["c.png", "a.json"], "missing": ["no"]},
+        {"result": "seen 1"},
+        {"artifact_names": ["e", "b.txt", "d.xml"]},
+        {"artifact_names": ["e"]},
+    ]
+    found = [
+        [content.parts for content in request.contents if (content.parts[0].text or "").startswith("The artifact")]
+        for request in model.requests
+    ]
+    made = {"a.json": Part(text='{"a": 1}'), "b.txt": Part(text="b\ufffd")}
+    shown = {name: [Part(text=f'The artifact "{name}":'), made.get(name, part)] for name, part in files.items()}
+    assert [[[*parts] for parts in each] for each in found] == [
+        [],
+        [shown["c.png"], shown["a.json"]],
+        [shown["e"], shown["b.txt"], shown["d.xml"]],
+        [],
+    ]
 
 
 # --- what is checked --------------------------------------------------------------------------------------------------
