@@ -119,6 +119,24 @@ async def test_a_tool_that_asks_each_time_is_asked_about_once(remember: Any) -> 
     assert answers_of(events) == ([("book", {"result": "booked"})] if remember else [])
 
 
+@pytest.mark.parametrize("timeout_s", [None, 5.0])
+async def test_a_tool_that_fails_after_it_has_asked_is_asked_about(timeout_s: float | None) -> None:
+    """As with a result, what it came to before somebody has allowed it is dropped; then it may fail for good."""
+
+    async def book(tool_context: ToolContext) -> None:
+        if tool_context.tool_confirmation is None:
+            tool_context.request_confirmation(hint="Really?")
+        raise OSError("full")
+
+    model = ScriptedLlm([call("book"), "done"])
+    tool = FunctionTool(book, timeout_s=timeout_s)
+    runner = runner_for(LlmAgent(name="a", model=model, tools=[tool]))
+    events, run = await run_to_end(runner)
+    assert ([question.hint for question in run.pending], answers_of(events)) == (["Really?"], [])
+    events, run = await run_to_end(runner, run.pending[0].reply(True))
+    assert answers_of(events) == [("book", {"error": {"type": "OSError", "message": "full"}})]
+
+
 @pytest.mark.parametrize("how", HOWS)
 async def test_what_was_allowed_for_later_is_not_asked_about_again(how: str) -> None:
     """A tool that asks by itself is called once more at once, and told so; the calls beside it are made as ever."""
