@@ -146,9 +146,8 @@ class Attempts:
             response = secrets.out_of(found.response)
             if response is found.response:
                 return found
-            if found.parts:
-                return found._replace(value=response["result"], response=response)
-            return result_of(response if isinstance(value, dict) else response["result"], self._tool.name)
+            hidden = found._replace(response=response)
+            return hidden._replace(value=hidden.told)
         except InvalidValueError as error:
             return self._failed(error)._replace(is_final=True)
 

@@ -102,7 +102,9 @@ async def _remembered(context: CallbackContext, text: str) -> str:
     found = await find_memories(context, text, PRELOADED + 1, None)
     others = [memory for memory in found.memories if memory.text != text][:PRELOADED]
     lines = [
-        prompts.memory.format(time=_time_of(memory), author=_on_one_line(memory.author or "?"), text=_on_one_line(told))
+        prompts.memory.format(
+            time=_time_of(memory) or "?", author=_on_one_line(memory.author or "?"), text=_on_one_line(told)
+        )
         for memory, told in _cut(others)
     ]
     return prompts.memories.format(memories="\n".join(lines)) if lines else ""
@@ -131,9 +133,11 @@ def _told(memory: MemoryEntry, text: str) -> dict[str, Any]:
 
 
 def _time_of(memory: MemoryEntry) -> str:
-    """When it was, to the minute, in UTC; empty if no calendar has that time."""
+    """When it was, to the minute, in UTC; empty if that is not known, or no calendar has it."""
+    if memory.timestamp is None:
+        return ""
     try:
-        when = datetime.fromtimestamp(memory.timestamp or 0.0, UTC)
+        when = datetime.fromtimestamp(memory.timestamp, UTC)
     except (ValueError, OverflowError, OSError):
         return ""
     return when.strftime("%Y-%m-%d %H:%M UTC")

@@ -20,13 +20,15 @@ class Result(NamedTuple):
 
     value: Any
     response: FrozenDict
+    is_whole: bool
+    """Whether the response is the value itself; else it is `{"result": value}`."""
     parts: Sequence[Part] = EMPTY_LIST
     """The media in it."""
 
     @property
     def told(self) -> Any:
         """The value as JSON."""
-        return self.response if isinstance(self.value, dict) else self.response["result"]
+        return self.response if self.is_whole else self.response["result"]
 
 
 def result_of(value: Any, name: str) -> Result:
@@ -36,13 +38,14 @@ def result_of(value: Any, name: str) -> Result:
     Raises:
         InvalidValueError: It has none.
     """
-    path = f"result of {name!r}"
+    path, is_whole = f"result of {name!r}", isinstance(value, dict)
     try:
-        return Result(value, freeze(value if isinstance(value, dict) else {"result": value}, path))
+        return Result(value, freeze(value if is_whole else {"result": value}, path), is_whole)
     except InvalidValueError:
         from ._media import told_of  # most results are JSON
 
-        return Result(value, *told_of(value, path))
+        response, parts = told_of(value, path)
+        return Result(value, response, is_whole, parts)
 
 
 class Failure(NamedTuple):

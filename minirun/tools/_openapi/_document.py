@@ -155,11 +155,9 @@ def _check_size(text: str, bytes_max: int, advice: str) -> None:
 
 def _plain(value: object) -> Any:
     """A copy as JSON has it: numbers as keys, such as status codes, become texts; so does what JSON does not know."""
+    _count(value, {}, 0)
     try:
-        _count(value, {}, 0)
         return json.loads(json.dumps(value, default=str, allow_nan=False, skipkeys=True))
-    except RecursionError:
-        raise ConfigurationError("expected a document that can be read, found one that is nested too deep") from None
     except ValueError as error:
         raise ConfigurationError(f"expected a document that JSON can write, found another: {error}") from None
 

@@ -54,9 +54,7 @@ def form_of(operation: Operation, value: Any, files: Mapping[str, Blob]) -> tupl
     if not isinstance(value, dict):
         raise ArgumentError("expected the fields of a form as an object, found something else")
     parts = list(_parts(operation, value, files))
-    boundary = blake2b(b"\0".join(parts), digest_size=16).hexdigest()
-    while any(boundary.encode() in part for part in parts):
-        boundary = blake2b(boundary.encode(), digest_size=16).hexdigest()
+    boundary = blake2b(b"\0".join(parts), digest_size=16).hexdigest()  # no part holds a hash of itself
     mark = f"--{boundary}".encode()
     content = b"".join(mark + b"\r\n" + part + b"\r\n" for part in parts) + mark + b"--\r\n"
     return f"multipart/form-data; boundary={boundary}", content

@@ -229,7 +229,7 @@ def _read(
         body_schema=body_schema,
         body_is_required=body.get("required") is True,
         body_description=cleaned(body.get("description"), DESCRIPTION_CHARS_MAX),
-        body_is_file=bool(media_type) and _is_file(media_type),
+        body_is_file=_is_file(media_type),
         body_files=files,
         body_types=types,
         security=security_of(document, operation),

@@ -29,7 +29,6 @@ KEPT_MAX = 64
 async def with_progress(context: ToolContext, work: Callable[[ProgressFnT], Awaitable[Any]]) -> Any:
     """Return what *work* returns, or raise what it raises; what it reports meanwhile is shown to the caller."""
     send, receive = trio.open_memory_channel[tuple[float, float | None, str | None]](KEPT_MAX)
-    newest = float("-inf")
 
     async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
         if not math.isfinite(progress):
@@ -42,7 +41,7 @@ async def with_progress(context: ToolContext, work: Callable[[ProgressFnT], Awai
             pass
 
     async def show() -> None:
-        nonlocal newest
+        newest = float("-inf")
         async for progress, total, message in receive:
             if progress > newest:
                 newest = progress
