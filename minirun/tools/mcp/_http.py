@@ -48,7 +48,7 @@ async def http_streams(url: str, message_bytes_max: int) -> AsyncGenerator[Any, 
     """Give the streams of a transport to *url*."""
     # How many calls go on at once is no business of the pool: what is full would wait behind calls that take long.
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-    guard = _Guard(httpx2.AsyncHTTPTransport(verify=trusted(), limits=limits), message_bytes_max)
+    guard = _Guard(httpx2.AsyncHTTPTransport(verify=trusted(), trust_env=False, limits=limits), message_bytes_max)
     timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=None)
     async with httpx2.AsyncClient(transport=guard, timeout=timeout, trust_env=False) as client:
         async with streamable_http_client(url, http_client=client, max_sse_event_size=message_bytes_max) as streams:
