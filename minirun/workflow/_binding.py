@@ -179,8 +179,9 @@ def _kinds_below(schema: Any, definitions: Mapping[str, Any], around: frozenset[
     for union in ("anyOf", "oneOf"):
         if union in schema:
             return frozenset().union(*(_kinds_below(each, definitions, around) for each in schema[union]))
-    if isinstance(schema.get("type"), str):
-        return frozenset({"number" if schema["type"] == "integer" else schema["type"]})
+    if "type" in schema:
+        named = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+        return frozenset("number" if each == "integer" else each for each in named)
     if "enum" in schema:
         return frozenset(_KIND_OF.get(type(option), "null") for option in schema["enum"])
     return _ALL_KINDS
@@ -483,7 +484,7 @@ def _check_annotation(function: Any, kind: FunctionKind, where: str) -> None:
     namespace, where = getattr(function, "__globals__", {}), f"the result of {where}"
     try:
         owner = SimpleNamespace(__annotations__={"it": annotation})
-        hint = typing.get_type_hints(owner, namespace, include_extras=True)["it"]
+        hint = typing.get_type_hints(owner, namespace)["it"]
     except (NameError, AttributeError, TypeError):
         return  # it has a meaning for type checkers only
     except (SyntaxError, IndexError):
