@@ -81,10 +81,6 @@ class TaskNode(AgentNode):
         """The agent that is run."""
         return AgentTree(self.worker)
 
-    @property
-    def agents(self) -> tuple[BaseAgent, ...]:
-        return (self.worker,)
-
     def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
         return None
 
