@@ -791,7 +791,7 @@ def test_a_field_of_a_type_without_json_is_refused() -> None:
 
     def node(city: str) -> None: ...
 
-    with pytest.raises(WorkflowConfigurationError, match=r"^node 'node': field 'city' of the state: decimal.Decimal is"):
+    with pytest.raises(WorkflowConfigurationError, match=r"^node 'node': field 'city' of the state: decimal.Decimal"):
         Binding.of(node, state_schema_fields={"city": Decimal})
 
 
