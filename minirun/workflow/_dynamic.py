@@ -45,7 +45,7 @@ NODES_KEPT_MAX = 64
 RUNS_IN_A_TASK_MAX = 12
 
 
-async def run_node(context: WorkingContext, value: Any, given: Any, name: str | None = None) -> Any:
+async def run_node(context: WorkingContext, value: Any, given: Any, name: str | None) -> Any:
     """See `InvocationContext.run_node`."""
     node = _node(context, value, name)
     return await _run(context, *_claimed(context, node, _frozen(given, node)))
@@ -55,9 +55,9 @@ async def map_nodes(
     context: WorkingContext,
     value: Any,
     items: Iterable[Any],
-    name: str | None = None,
-    max_concurrency: int | None = None,
-    on_failure: str = "cancel_others",
+    name: str | None,
+    max_concurrency: int | None,
+    on_failure: str,
 ) -> list[Any]:
     """See `InvocationContext.map`."""
     if not is_limit(max_concurrency):

@@ -731,6 +731,11 @@ def test_a_field_of_the_state_is_never_the_input() -> None:
         (str | None, int | None, False),
         (list[int], Ticket, False),
         (bool, float, False),
+        (None, int | None, True),
+        (int | None, None, True),
+        (str | None, None, True),
+        (None, int, False),
+        (int | None, int | str, True),
     ],
 )
 def test_an_annotation_that_contradicts_the_field(annotation: Any, field: Any, fits: bool) -> None:

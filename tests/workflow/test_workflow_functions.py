@@ -13,7 +13,7 @@ from minirun import App, Event, InMemoryRunner, InvocationContext
 from minirun.errors import ConfigurationError, InvalidValueError, MinirunError, NodeRejectedError, NodeTimeoutError
 from minirun.runtime import Run
 from minirun.tools import FunctionTool, RetryConfig
-from minirun.workflow import FAILED, START, JoinNode, NodeContext, RequestInput, Workflow, node
+from minirun.workflow import FAILED, START, JoinNode, Node, NodeContext, RequestInput, Workflow, node
 
 from .test_workflow import ends, flow, given, output_of, run_of
 
@@ -579,3 +579,14 @@ def test_edges_are_a_list() -> None:
     """What is none is refused by what was found."""
     with pytest.raises(ConfigurationError, match=r"^expected edges to be a list of chains and Edges, found 'abc'"):
         Workflow(name="wf", edges="abc")
+
+
+async def test_a_class_that_goes_on_to_no_logic_is_told() -> None:
+    """`super().run_node_impl` of a node is nothing that can be run."""
+
+    class Calls(Node):
+        async def run_node_impl(self, *, ctx: InvocationContext, node_input: Any) -> Any:
+            return await super().run_node_impl(ctx=ctx, node_input=node_input)
+
+    with pytest.raises(NotImplementedError, match=r"^Calls has no logic: override `async def run_node_impl`"):
+        await run_of(flow((START, Calls(name="calls"))))
