@@ -315,6 +315,35 @@ async def test_places_are_lent_and_given_back(autojump_clock: trio.testing.MockC
         assert await output_of(flow((START, over), max_concurrency=limit), items) == pytest.approx(seconds)
 
 
+async def test_a_place_that_is_free_is_taken_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    """What is ready and waits begins when an item of another node has ended, and in the later stages of a graph."""
+    begun: dict[str, float] = {}
+
+    def lasts(seconds: float, name: str) -> Any:
+        async def work(node_input: Any) -> int:
+            begun[name] = trio.current_time() - start
+            await trio.sleep(seconds)
+            return 1
+
+        return node(work, name=name)
+
+    async def over(ctx: NodeContext) -> Any:
+        async def item(node_input: int) -> None:
+            await trio.sleep(node_input)
+
+        return await ctx.map(item, [5, 1])
+
+    start = trio.current_time()
+    await output_of(flow((START, (over, lasts(2, "y"), lasts(4, "z")), JoinNode(name="all")), max_concurrency=2))
+    assert begun == pytest.approx({"y": 0, "z": 3})
+
+    begun.clear()
+    start = trio.current_time()
+    first, second = (lasts(1, "a"), lasts(2, "b")), (lasts(1, "c"), lasts(2, "d"))
+    await output_of(flow((START, first, JoinNode(name="all"), second, JoinNode(name="both")), max_concurrency=2))
+    assert begun == pytest.approx({"a": 0, "b": 0, "c": 2, "d": 2})
+
+
 async def test_an_item_that_is_cancelled_leaves_the_queue(autojump_clock: trio.testing.MockClock) -> None:
     """What waits for a place when another item fails is gone: the places are there for what comes next."""
 
