@@ -130,8 +130,7 @@ class _Running:
     def _start_ready(self) -> None:
         """Start what is ready, in the order of the triggers, as far as there are places."""
         nursery = self._nursery
-        if nursery is None:
-            return
+        assert nursery is not None, "the lanes run"
         while self._may_start() and self._slots.take():
             run = self._waiting.pop(0)
             nursery.start_soon(self._run_nodes, run, name=f"node {run.id}")

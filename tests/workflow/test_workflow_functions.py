@@ -9,7 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from minirun import App, Event, InMemoryRunner, InvocationContext
+from minirun import App, BaseAgent, Event, InMemoryRunner, InvocationContext
+from minirun.credentials import AuthConfig, AuthCredential
 from minirun.errors import ConfigurationError, InvalidValueError, MinirunError, NodeRejectedError, NodeTimeoutError
 from minirun.runtime import Run
 from minirun.tools import FunctionTool, RetryConfig
@@ -619,3 +620,52 @@ async def test_a_class_that_goes_on_to_no_logic_is_told() -> None:
 
     with pytest.raises(NotImplementedError, match=r"^Calls has no logic: override `async def run_node_impl`"):
         await run_of(flow((START, Calls(name="calls"))))
+
+
+class Sealed(Exception):
+    """A failure that takes no notes."""
+
+    def add_note(self, note: str) -> None:
+        raise AttributeError("it is frozen")
+
+
+async def test_a_failure_that_takes_no_notes_is_raised_as_it_is() -> None:
+    """Nothing is put in its place."""
+
+    async def fails(node_input: object) -> None:
+        raise Sealed("sealed")
+
+    with pytest.raises(Sealed, match=r"^sealed$"):
+        await run_of(flow((START, fails)))
+
+
+async def test_a_node_gets_the_credential_that_it_asks_for() -> None:
+    """The node is run again once it is there, and goes on with it."""
+
+    async def asks(ctx: NodeContext) -> int:
+        found = await ctx.request_credential(AuthConfig(credential_key="mail", scheme="bearer"))
+        return len(found.reveal())
+
+    runner = runner_for((START, asks))
+    run = await until_it_stops(runner)
+    [pending] = run.pending
+    assert pending.kind == "credential"
+    given = AuthCredential("bearer", token="12345678")
+    run = await until_it_stops(runner, await runner.provide_credential(pending, given))
+    assert run.answer is not None
+    assert run.answer.output == 8
+
+
+async def test_a_runner_of_a_node_takes_an_agent_too() -> None:
+    """`Runner(node=...)` of an agent is one of the agent; of a function, one of a workflow around it."""
+
+    class Says(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="hi"))
+
+    agent = Says(name="says")
+    for value, author, path in ((agent, "says", "says@1"), (ends, "ends", "ends@1/ends@1")):
+        runner = InMemoryRunner(node=value, app_name="app", auto_create_session=True)
+        run = await until_it_stops(runner)
+        event = run.session.events[-1]
+        assert (event.author, event.node_info.path) == (author, path)

@@ -19,6 +19,7 @@ from minirun.tools import FunctionTool, RetryConfig
 from minirun.workflow import FAILED, START, Edge, FunctionNode, JoinNode, NodeContext, Workflow, node
 
 from ..resuming import says
+from ..runtime.test_prefixes import cut, runner_of, store, whole_log
 from .test_workflow import ends, flow, given, output_of
 
 PLACE: Any = {"user_id": "u", "session_id": "s"}
@@ -71,13 +72,14 @@ async def test_an_end_counts_after_a_crash_too(how: Callable[[NodeContext], None
         began.append("after")
 
     wf = flow((START, first, after))
-    runner = runner_for(LoopAgent(name="loop", sub_agents=[wf], max_iterations=3) if in_loop else wf)
-    async with runner.run_async(**PLACE, new_message="go") as run:
-        async for event in run:
-            assert event.node_info.path.endswith("/first@1")
-            break
-    again = await until_it_stops(runner, None, invocation_id=run.invocation_id)
-    assert (again.status, began) == ("completed", ["first"])
+    root = LoopAgent(name="loop", sub_agents=[wf], max_iterations=3) if in_loop else wf
+    log = await whole_log(lambda: root)
+    assert [event.node_info.path.rpartition("/")[2] for event in log] == ["", "first@1"]
+    began.clear()
+    async with store() as service:
+        invocation_id = await cut(service, log)
+        again = await until_it_stops(runner_of(root, service), None, invocation_id=invocation_id)
+    assert (again.status, began) == ("completed", [])
 
 
 async def test_a_task_may_be_ended_from_outside() -> None:
