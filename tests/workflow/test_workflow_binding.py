@@ -32,7 +32,7 @@ from minirun.errors import (
 from minirun.events import EventActions
 from minirun.flows._schema import Compiler
 from minirun.flows._types import Field
-from minirun.types import Blob, Content, Part
+from minirun.types import Blob, Content, Part, UsageMetadata
 from minirun.workflow._binding import Binding
 from minirun.workflow._collected import Collected
 from minirun.workflow._request_input import RequestInput
@@ -840,6 +840,44 @@ def test_an_event_with_an_output_is_the_outcome() -> None:
     assert run.add(routed("x", output=[1], message="hi", state={"a": 1})) == ()
     assert (run.output, run.route) == ([1], "x")
     assert run.event == Event(message="hi", state={"a": 1})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"message": "hi"},
+        {"error_code": "E"},
+        {"error_message": "m"},
+        {"custom_metadata": {"a": 1}},
+        {"usage_metadata": UsageMetadata(total_token_count=1)},
+        {"state": {"k": 1}},
+        {"actions": EventActions(escalate=True)},
+        {"actions": EventActions(artifact_delta={"f": 0})},
+    ],
+    ids=lambda said: next(iter(said)),
+)
+def test_what_is_said_beside_an_outcome_is_kept(said: dict[str, Any]) -> None:
+    """
+    Each field of an event counts; the output and the route themselves are not said twice.
+    """
+    run = collected()
+    assert run.add(Event(output=1, **said)) == ()
+    assert (run.output, run.event) == (1, Event(**said))
+    run = collected()
+    if "actions" not in said:
+        assert run.add(Event(route=["x", "y"], **said)) == ()
+        assert (run.route, run.event) == (("x", "y"), Event(**said))
+    assert run.add(Event(output=2)) == ()
+    assert run.output == 2
+
+
+def test_an_outcome_alone_says_nothing_else() -> None:
+    """
+    Without anything beside them, an output and a route leave no event.
+    """
+    run = collected()
+    assert run.add(Event(output=1, route="x")) == ()
+    assert (run.output, run.route, run.event, run.has_output) == (1, "x", None, True)
 
 
 def test_only_a_route_is_no_output() -> None:
