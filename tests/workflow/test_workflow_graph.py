@@ -538,6 +538,14 @@ def test_names_that_build_ids_are_no_nodes(name: str) -> None:
     )
 
 
+def test_other_characters_of_names_are_fine() -> None:
+    """
+    A graph knows nothing of identifiers.
+    """
+    for name in ("a~b", "a-b", "a b", "start", "ü", ":"):
+        assert ids(Graph.of(nodes(name), [Arc(START, name)]).begin(None).ready) == [f"{name}@1"]
+
+
 class Number(enum.IntEnum):
     ONE = 1
 

@@ -138,6 +138,42 @@ async def test_each_event_has_its_place(root: BaseAgent, places: list[tuple[str,
     assert [(event.branch, event.node_info.path) for event in events] == places
 
 
+async def test_what_fails_in_a_node_is_recorded_with_its_place() -> None:
+    """A failure that is caught is one event of the run that has failed; the items of a map are named together."""
+
+    async def fails(node_input: Any) -> None:
+        raise ValueError(f"no {node_input}")
+
+    async def catches(ctx: NodeContext) -> str:
+        for run in (
+            lambda: ctx.run_node(fails, 1),
+            lambda: ctx.run_node(fails, 1, name="other"),
+            lambda: ctx.map(fails, [7], on_failure="collect"),
+            lambda: ctx.map(fails, [8, 9], on_failure="collect"),
+        ):
+            with pytest.raises((ValueError, ExceptionGroup)):
+                await run()
+        return "caught"
+
+    events, _ = await run_of(flow((START, catches)))
+    assert events[-1].output == "caught"
+    found = []
+    for event in events[:-1]:
+        step, failed = event.actions.replay.step, event.actions.replay.failed
+        assert step is not None
+        assert failed is not None
+        assert (event.author, event.branch, event.error_code) == ("wf", "wf.catches", "ValueError")
+        assert (failed.type, failed.args) == ("builtins:ValueError", [event.error_message])
+        found.append((event.node_info.path, event.error_message, step.name, step.path.partition("/wf/")[2]))
+    assert sorted(found) == [
+        ("wf@1/catches@1/fails@1", "no 1", "fails", "catches@1/fails"),
+        ("wf@1/catches@1/fails@2", "no 7", "fails", "catches@1/fails[2:2]"),
+        ("wf@1/catches@1/fails@3", "no 8", "fails", "catches@1/fails[3:4]"),
+        ("wf@1/catches@1/fails@4", "no 9", "fails", "catches@1/fails[3:4]"),
+        ("wf@1/catches@1/other@1", "no 1", "other", "catches@1/other"),
+    ]
+
+
 async def test_in_a_tools_call_a_node_speaks_below_the_call() -> None:
     """The branch is inside of the call, which no prompt outside shows."""
 
