@@ -427,6 +427,8 @@ def test_signals_that_the_server_would_refuse_are_refused() -> None:
         writer.realtime(ActivityStart())
     with pytest.raises(ModelRequestError, match="send ActivityEnd"):
         writer.realtime(AudioStreamEnd())
+    with pytest.raises(ModelRequestError, match="expected a Blob or a signal, found 'hello'"):
+        writer.realtime("hello")  # type: ignore[arg-type]  # what is tested
     writer, _, _ = opened(vertex=True)
     with pytest.raises(ModelRequestError, match="silence"):
         writer.realtime(AudioStreamEnd())

@@ -462,6 +462,8 @@ def test_an_input_schema_is_checked_first() -> None:
         (Tree | None, "null", None),
         (Tree | str, "null", "null"),
         ({}, "3", "3"),
+        ({"anyOf": [True, {"type": "integer"}]}, "3", "3"),
+        ({"const": 3, "type": "integer"}, "3", 3),
     ],
     ids=repr,
 )

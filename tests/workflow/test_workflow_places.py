@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from typing import Any
 
 import pytest
@@ -213,3 +215,23 @@ async def test_a_join_alone_is_refused_with_the_reason(mapped: bool) -> None:
 
     with pytest.raises(ConfigurationError, match=r"^expected a node that runs alone, found the join 'j'; it needs"):
         await run_of(flow((START, joins)))
+
+
+async def test_nodes_that_are_made_anew_do_not_stay() -> None:
+    """A loop that makes a function for each run keeps some dozens of them, and not all."""
+    made: list[weakref.ref[Any]] = []
+
+    async def loops(ctx: NodeContext) -> int:
+        for number in range(70):
+
+            async def once(node_input: int) -> int:
+                return node_input
+
+            made.append(weakref.ref(once))
+            assert await ctx.run_node(once, number) == number
+        del once
+        gc.collect()
+        return sum(each() is not None for each in made)
+
+    events, _ = await run_of(flow((START, loops)))
+    assert events[-1].output == 64
