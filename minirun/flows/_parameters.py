@@ -13,6 +13,8 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
+import attrs
+
 from ._types import Field, Type
 
 __all__ = ["EMPTY", "described", "field_of", "hints_of", "parameters_of", "resolved"]
@@ -71,6 +73,8 @@ def field_of(kind: Type, default: Any) -> Field:
     """Return a field of this type with this default, or none; its schema shows the default if JSON can."""
     if default is EMPTY:
         return Field(kind, required=True)
+    if default is attrs.NOTHING:  # a factory of an attrs class; it is an Enum that JSON could show
+        return Field(kind, required=False)
     try:
         shown = json.loads(json.dumps(default.value if isinstance(default, Enum) else default, allow_nan=False))
     except (TypeError, ValueError):

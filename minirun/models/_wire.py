@@ -41,7 +41,6 @@ from ..types import GenerateContentConfig, Part, ThinkingConfig
 from ._base import LlmRequest
 from ._reading import clean, object_of
 from ._retry_after import retry_after_s
-from ._seals import opened
 
 if TYPE_CHECKING:
     from ._assembler import Assembler
@@ -170,10 +169,6 @@ class Wire(Api, ABC):
     @abstractmethod
     def fault_in(self, error: Mapping[str, Any]) -> Fault:
         """Return what an `error` object says."""
-
-    def is_foreign(self, part: Part) -> bool:
-        """Whether a part is a thought that this provider has not sealed: it is not sent back, and its text neither."""
-        return bool(part.thought) and opened(part.thought_signature, self.provider) is None
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
         """Return the error for a response whose status is no success."""

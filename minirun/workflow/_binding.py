@@ -106,7 +106,7 @@ class Parameter:
         if isinstance(value, Content):
             if self.is_open or self.takes_content:
                 return value, []
-            value, problems = _json_in(value, self.kinds, path)
+            value, problems = _read_in(value, self.kinds, path)
             if problems:
                 return None, problems
         if self.is_open:
@@ -118,10 +118,13 @@ class Parameter:
         return read_value(self.type, value, path)
 
 
-def _json_in(message: Content, kinds: frozenset[str], path: str) -> tuple[JSON, list[str]]:
+def _read_in(message: Content, kinds: frozenset[str], path: str) -> tuple[JSON, list[str]]:
     """What a message is to a type of these kinds: its text, or the JSON that its text is."""
-    if "string" in kinds:
-        return message.text, []
+    return (message.text, []) if "string" in kinds else _json_in(message, path)
+
+
+def _json_in(message: Content, path: str) -> tuple[JSON, list[str]]:
+    """The JSON that the text of a message is."""
     value, problems = parsed(message.text.strip())
     why = "the message is read as JSON, since no text is expected"
     return value, [f"{path}: {problem}; {why}" for problem in problems]
@@ -179,8 +182,9 @@ def _kinds_below(schema: Any, definitions: Mapping[str, Any], around: frozenset[
     for union in ("anyOf", "oneOf"):
         if union in schema:
             return frozenset().union(*(_kinds_below(each, definitions, around) for each in schema[union]))
-    if isinstance(schema.get("type"), str):
-        return frozenset({"number" if schema["type"] == "integer" else schema["type"]})
+    if "type" in schema:
+        named = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+        return frozenset("number" if each == "integer" else each for each in named)
     if "enum" in schema:
         return frozenset(_KIND_OF.get(type(option), "null") for option in schema["enum"])
     return _ALL_KINDS
@@ -389,7 +393,7 @@ class Binding:
     def _fields_of(self, value: JSON | Content) -> Mapping[str, Any]:
         """The fields of an input whose fields are the arguments."""
         if isinstance(value, Content):
-            value, problems = _json_in(value, frozenset({"object"}), INPUT_NAME)
+            value, problems = _json_in(value, INPUT_NAME)
             if problems:
                 self._refuse(problems)
         if not isinstance(value, dict):
@@ -403,7 +407,7 @@ class Binding:
 def checked_input(value: JSON | Content, form: OutputSchema) -> tuple[JSON, list[str]]:
     """Return an input as JSON of this form, defaults filled in, and what is wrong with it."""
     if isinstance(value, Content):
-        value, problems = _json_in(value, _kinds(form.schema), INPUT_NAME)
+        value, problems = _read_in(value, _kinds(form.schema), INPUT_NAME)
         if problems:
             return None, problems
     outcome = form.parse_value(value)
@@ -483,7 +487,7 @@ def _check_annotation(function: Any, kind: FunctionKind, where: str) -> None:
     namespace, where = getattr(function, "__globals__", {}), f"the result of {where}"
     try:
         owner = SimpleNamespace(__annotations__={"it": annotation})
-        hint = typing.get_type_hints(owner, namespace, include_extras=True)["it"]
+        hint = typing.get_type_hints(owner, namespace)["it"]
     except (NameError, AttributeError, TypeError):
         return  # it has a meaning for type checkers only
     except (SyntaxError, IndexError):

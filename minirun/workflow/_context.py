@@ -22,20 +22,20 @@ class NodeContext(InvocationContext):
     @property
     def output(self) -> Any:
         """The output, if the logic has set or said it by now; else None. It is said once, here or by what it gives."""
-        return self._said("output").output
+        return self._said().output
 
     @output.setter
     def output(self, value: Any) -> None:
-        self._said("output").set_output(value)
+        self._said().set_output(value)
 
     @property
     def route(self) -> Any:
         """The route that was set or said last; else None."""
-        return self._said("route").route
+        return self._said().route
 
     @route.setter
     def route(self, value: Any) -> None:
-        self._said("route").set_route(value)
+        self._said().set_route(value)
 
     async def request_input(self, message: str, *, response_schema: Any = None, payload: Any = None) -> Any:
         """
@@ -65,11 +65,9 @@ class NodeContext(InvocationContext):
             msg = f"the node {node.info_path} has rerun_on_resume=False, so a question ends it"
             raise ConfigurationError(f"{msg}; leave that out, or {otherwise}")
 
-    def _said(self, name: str) -> Collected:
+    def _said(self) -> Collected:
         self._check_writable()
         node = self._position.node
-        if node is None or node.collected is None:
-            from .._adk import no_attribute  # of a node that is no function
-
-            raise no_attribute(type(self).__name__, name)
+        assert node is not None, "it is inside of a node"
+        assert node.collected is not None, "only functions are given this context"
         return node.collected

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._json import FrozenTuple, brief, dumps, freeze
-from .._values import MAKE, changed
+from .._json import brief, dumps, freeze
+from .._values import changed
 from ..agents._lanes import ON_FAILURE
 from ..errors import ConfigurationError, FatalError, NodeRunsLimitExceededError, ReplayError, StorageError
 from ..events import Event, NodeInfo, RecordedStep
@@ -28,7 +28,7 @@ from ..sessions._concurrent import ConcurrentWrites
 from ..types import Content
 from ._node_run import NodeExecution
 from ._nodes import JoinNode, Node, is_limit
-from ._running import outcome_of
+from ._running import ending, outcome_of
 from ._view import with_graphs
 from ._wrap import as_node
 
@@ -45,7 +45,7 @@ NODES_KEPT_MAX = 64
 RUNS_IN_A_TASK_MAX = 12
 
 
-async def run_node(context: WorkingContext, value: Any, given: Any, name: str | None = None) -> Any:
+async def run_node(context: WorkingContext, value: Any, given: Any, name: str | None) -> Any:
     """See `InvocationContext.run_node`."""
     node = _node(context, value, name)
     return await _run(context, *_claimed(context, node, _frozen(given, node)))
@@ -55,9 +55,9 @@ async def map_nodes(
     context: WorkingContext,
     value: Any,
     items: Iterable[Any],
-    name: str | None = None,
-    max_concurrency: int | None = None,
-    on_failure: str = "cancel_others",
+    name: str | None,
+    max_concurrency: int | None,
+    on_failure: str,
 ) -> list[Any]:
     """See `InvocationContext.map`."""
     if not is_limit(max_concurrency):
@@ -169,7 +169,7 @@ def _claimed(
         input=given,
         place=None if scope is None else scope.place,
         lane=lane,
-        ending=partial(_ending, info_path),
+        ending=partial(ending, info_path),
     )
     return execution, failed_id, unattempted(path)
 
@@ -182,13 +182,6 @@ def _branch(context: WorkingContext) -> str:
     context._invocation.inside |= {call_id}
     name = context._path.rpartition("/")[2].partition("#")[0]
     return f"{branch}{name}@{call_id}."
-
-
-def _ending(info_path: str, last: Event) -> Event:
-    as_output = last.output is None and last.content is not None and last.node_info.message_as_output
-    ours = FrozenTuple([info_path])
-    info = MAKE[NodeInfo](path=info_path, output_for=ours, message_as_output=as_output or None)
-    return changed(last, node_info=info)
 
 
 def _items(runs: list[tuple[NodeExecution, str, str]]) -> str:

@@ -29,8 +29,8 @@ class Joins:
 
     def __init__(self, nodes: Sequence[GraphNode], arcs: Sequence[Arc]) -> None:
         self._index: dict[str, int] = {node.name: index for index, node in enumerate(nodes)}
-        self._bits = {name: 1 << index for name, index in self._index.items()}
-        self._bits["START"] = 1 << len(nodes)  # a predecessor of joins, to which nothing leads
+        # START is a predecessor of joins, to which nothing leads.
+        self._bits = {name: 1 << index for index, name in enumerate((*self._index, "START"))}
         self._predecessors: dict[str, tuple[str, ...]] = {}
         self._all: dict[str, int] = {}  # the predecessors of each join, as bits
         self._sources: dict[str, list[str]] = {}

@@ -91,7 +91,7 @@ class NodeExecution:
         failed: Event | None = None  # the note on the attempt before
         while (noted := self._noted(attempt)) is not None:
             await self._repeat_failed(noted)
-            attempt, start_seq, failed = attempt + 1, (noted.seq or 0) + 1, noted
+            attempt, start_seq, failed = attempt + 1, _behind(noted), noted
         while True:
             if failed is not None:
                 context, _ = self._context(attempt, start_seq)
@@ -110,7 +110,7 @@ class NodeExecution:
                 if failed is None:
                     last = self._end_of_failed(error)
                     break
-                attempt, start_seq = attempt + 1, (failed.seq or 0) + 1
+                attempt, start_seq = attempt + 1, _behind(failed)
             except BaseException as error:
                 if isinstance(error, GeneratorExit):  # it ends the run: see `Run`
                     error.add_note(f"in the node {self.info_path}")
@@ -283,6 +283,12 @@ def _own(error: Exception) -> Exception:
     """The one exception that stands for what has left the logic of a node: a nursery raises a group."""
     first = first_failure(error)
     return first if isinstance(first, Exception) else error
+
+
+def _behind(event: Event) -> int:
+    """Where the history begins that follows a stored event."""
+    assert event.seq is not None, "it is stored"
+    return event.seq + 1
 
 
 async def _wait_until_due(context: InvocationContext, failed: Event) -> None:

@@ -8,7 +8,7 @@ has failed and stores the end; a node does one attempt, and returns the event th
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -202,7 +202,7 @@ class Node(_AgentFields):
 
         if isinstance(result, AsyncGenerator):
             await emit_from(f"node {self.name!r}", context, result, take)
-        elif isinstance(result, Iterator) and inspect.isgenerator(result):
+        elif inspect.isgenerator(result):
             try:
                 while (item := await _in_thread(context, partial(next, result, _END))) is not _END:
                     if await take(item):

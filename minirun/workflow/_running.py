@@ -30,7 +30,7 @@ from ._slots import Place, Slots
 if TYPE_CHECKING:
     from ._workflow import Workflow
 
-__all__ = ["outcome_of", "run_workflow"]
+__all__ = ["ending", "outcome_of", "run_workflow"]
 
 
 def outcome_of(event: Event, given: Any) -> Outcome:
@@ -48,6 +48,14 @@ def outcome_of(event: Event, given: Any) -> Outcome:
 def _in_words(given: Any) -> Any:
     """What a run was given, as JSON."""
     return given.text if isinstance(given, Content) else given
+
+
+def ending(info_path: str, last: Event) -> Event:
+    """What a run says last, as the event of its end."""
+    as_output = last.output is None and last.content is not None and last.node_info.message_as_output
+    ours = FrozenTuple([info_path])
+    info = MAKE[NodeInfo](path=info_path, output_for=ours, message_as_output=as_output or None)
+    return changed(last, node_info=info)
 
 
 async def run_workflow(workflow: Workflow, context: InvocationContext) -> Any:
@@ -130,8 +138,7 @@ class _Running:
     def _start_ready(self) -> None:
         """Start what is ready, in the order of the triggers, as far as there are places."""
         nursery = self._nursery
-        if nursery is None:
-            return
+        assert nursery is not None, "the lanes run"
         while self._may_start() and self._slots.take():
             run = self._waiting.pop(0)
             nursery.start_soon(self._run_nodes, run, name=f"node {run.id}")
@@ -197,10 +204,7 @@ class _Running:
 
     def _ended_by(self, run: NodeRun, info_path: str, last: Event) -> Event:
         """The event that the run ends with; raises if the graph cannot go on from there."""
-        as_output = last.output is None and last.content is not None and last.node_info.message_as_output
-        ours = FrozenTuple([info_path])
-        info = MAKE[NodeInfo](path=info_path, output_for=ours, message_as_output=as_output or None)
-        event = changed(last, node_info=info)
+        event = ending(info_path, last)
         outcome = outcome_of(event, run.input)
         self._ending = None if self._ending == run.id else self._ending  # of an attempt that has failed at its end
         self._plan.check(run, outcome)
@@ -211,5 +215,6 @@ class _Running:
                     raise self._plan.second_output(self._ending, run)
                 self._ending = run.id
             if self._is_outermost:
-                event = changed(event, node_info=changed(info, output_for=FrozenTuple([info_path, self._info_path])))
+                both = FrozenTuple([info_path, self._info_path])
+                event = changed(event, node_info=changed(event.node_info, output_for=both))
         return event

@@ -70,7 +70,7 @@ class TaskNode(AgentNode):
     def worker(self) -> LlmAgent:
         """The agent that is run: with the tool, and without what only final answers have."""
         agent: Any = self.agent
-        form = OutputSchema.of(_TEXT if agent.output_schema is None else agent.output_schema, "output_schema")
+        form = OutputSchema.of(_TEXT if agent.output_schema is None else agent.output_schema)
         tools = [*agent.tools, FinishTask(form, agent)]
         without = dict.fromkeys(("output_schema", "output_validator", "output_key", "mode"))
         worker: LlmAgent = agent.clone({"tools": tools, **without})
@@ -80,10 +80,6 @@ class TaskNode(AgentNode):
     def tree(self) -> AgentTree:
         """The agent that is run."""
         return AgentTree(self.worker)
-
-    @property
-    def agents(self) -> tuple[BaseAgent, ...]:
-        return (self.worker,)
 
     def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
         return None

@@ -117,6 +117,24 @@ async def test_a_thought_goes_back_as_the_item_that_it_was() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "seal",
+    [
+        None,
+        sealed("openai", "item", json.dumps(REASONING)),
+        sealed("gemini", "signature", "YQ=="),
+        sealed("anthropic", "phase", "commentary"),
+    ],
+)
+async def test_a_text_has_a_phase_if_it_was_sealed_with_one(seal: bytes | None) -> None:
+    """
+    What else is sealed on a text, here or by another provider, is left out.
+    """
+    content = Content(role="model", parts=[Part(text="Let me see.", thought_signature=seal)])
+    found = await body_of("hi", content, "go on")
+    assert found["input"][1] == {"role": "assistant", "content": "Let me see."}
+
+
 async def test_a_thought_that_led_to_nothing_stays_here() -> None:
     """
     A reasoning item without what follows it, as the limit of tokens leaves it, is not sent back.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -426,6 +427,8 @@ def test_signals_that_the_server_would_refuse_are_refused() -> None:
         writer.realtime(ActivityStart())
     with pytest.raises(ModelRequestError, match="send ActivityEnd"):
         writer.realtime(AudioStreamEnd())
+    with pytest.raises(ModelRequestError, match="expected a Blob or a signal, found 'hello'"):
+        writer.realtime("hello")  # type: ignore[arg-type]  # what is tested
     writer, _, _ = opened(vertex=True)
     with pytest.raises(ModelRequestError, match="silence"):
         writer.realtime(AudioStreamEnd())
@@ -783,6 +786,41 @@ def test_what_is_asked_after_a_stop_is_answered() -> None:
     for content in ({"outputTranscription": {"text": " two"}}, {"generationComplete": True}, {"turnComplete": True}):
         assert said(reader, **content) == []
     assert said(reader, outputTranscription={"text": "Two"})
+
+
+ASKING: dict[str, Callable[[GeminiLiveWriter], object]] = {
+    "typed": lambda writer: writer.content(user("b"), True, None),
+    "typed, not complete": lambda writer: writer.content(user("b"), False, None),
+    "history": lambda writer: writer.history([user("b")], True),
+    "history alone": lambda writer: writer.history([user("b")], False),
+    "result": lambda writer: writer.content(user(result("c")), False, None),
+    "speech": lambda writer: (writer.realtime(ActivityStart()), writer.realtime(ActivityEnd())),
+    "speech that has begun": lambda writer: writer.realtime(ActivityStart()),
+    "sound": lambda writer: writer.realtime(Blob(data=b"12", mime_type="audio/pcm")),
+    "new instruction": lambda writer: writer.update("Be brief.", []),
+}
+ASKS = {"typed", "history", "result", "speech"}
+
+
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize("what", ASKING)
+def test_what_asks_for_an_answer_ends_a_stop(what: str, new: bool) -> None:
+    """Behind a stop before any answer, the next answer is heard if it was asked for since, and else dropped."""
+    writer, reader, _ = opened(new=new, handle="h", realtime_input_config=MANUAL)
+    writer.content(user("a"), True, None)
+    reader.stop()
+    ASKING[what](writer)
+    assert bool(said(reader, outputTranscription={"text": "Two"})) == (what in ASKS)
+
+
+def test_bytes_in_settings_are_sent_as_base64() -> None:
+    """A voice that is cloned comes with a sample of it; names are the API's, and what is None is left out."""
+    sample = {"mime_type": "audio/wav", "voice_sample_audio": b"\1\2\3\4", "consent": None}
+    live = {"speech_config": {"voice_config": {"replicated_voice_config": sample}}}
+    message = GeminiLiveWire(()).setup(asked(live), MODEL, False)
+    assert message["setup"]["generationConfig"]["speechConfig"] == {
+        "voiceConfig": {"replicatedVoiceConfig": {"mimeType": "audio/wav", "voiceSampleAudio": SOUND}}
+    }
 
 
 def test_an_answer_that_has_not_begun_is_stopped_unless_another_is_asked_for() -> None:

@@ -413,6 +413,28 @@ def test_schema_of_a_type(tp: object, schema: dict[str, Any]) -> None:
     assert schema_for(tp) == schema
 
 
+def test_a_default_that_is_made_anew_is_not_shown() -> None:
+    """
+    A field with a factory may be left out, and its schema shows no default.
+    """
+
+    @attrs.frozen
+    class Basket:
+        items: list[int] = attrs.Factory(list)
+        limit: int = 5
+
+    assert schema_for(Basket) == {
+        "type": "object",
+        "properties": {
+            "items": {"type": "array", "items": {"type": "integer"}},
+            "limit": {"type": "integer", "default": 5},
+        },
+        "required": [],
+        "additionalProperties": False,
+    }
+    assert convert(Basket, {}, "basket") == Basket()
+
+
 def test_schema_of_a_dataclass_shows_its_arguments() -> None:
     """
     A dataclass is an object of the arguments of its constructor, inlined, with the defaults that JSON can show.

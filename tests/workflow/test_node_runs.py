@@ -197,6 +197,43 @@ async def test_agents_around_a_workflow_are_no_runs_of_nodes() -> None:
     }
 
 
+async def test_workflows_on_all_levels_tell_what_never_came() -> None:
+    """Inside of agents, and of agents that are nodes, the nodes that no route has led to are skipped at the end."""
+
+    async def choose(node_input: Any) -> Event:
+        return Event(output=1, route="left")
+
+    def wf(name: str) -> Workflow:
+        return Workflow(name=name, edges=[(START, choose, {"left": ok, "right": bad})])
+
+    for root, expected in (
+        (wf("wf"), {"wf@1/choose@1": "ended", "wf@1/ok@1": "ended", "wf@1/bad@1": "skipped"}),
+        (
+            SequentialAgent(name="all", sub_agents=[wf("one"), wf("two")]),
+            {
+                f"all@1/{name}@1/{run_id}": status
+                for name in ("one", "two")
+                for run_id, status in (("choose@1", "ended"), ("ok@1", "ended"), ("bad@1", "skipped"))
+            },
+        ),
+        (
+            Workflow(name="out", edges=[(START, SequentialAgent(name="all", sub_agents=[wf("one")]), ok)]),
+            {
+                "out@1/all@1": "ended",
+                "out@1/all@1/one@1/choose@1": "ended",
+                "out@1/all@1/one@1/ok@1": "ended",
+                "out@1/all@1/one@1/bad@1": "skipped",
+                "out@1/ok@1": "ended",
+            },
+        ),
+    ):
+        run = await run_to_the_end(root)
+        assert shown(run.nodes) == expected
+        assert {each.path: each.attempts for each in run.nodes} == {
+            path: int(status != "skipped") for path, status in expected.items()
+        }
+
+
 async def slow_free(node_input: Any, ctx: InvocationContext) -> int:
     """Speaks, and ends."""
     await ctx.emit(Event(message="free"))

@@ -32,7 +32,7 @@ from minirun.errors import (
 from minirun.events import EventActions
 from minirun.flows._schema import Compiler
 from minirun.flows._types import Field
-from minirun.types import Blob, Content, Part
+from minirun.types import Blob, Content, Part, UsageMetadata
 from minirun.workflow._binding import Binding
 from minirun.workflow._collected import Collected
 from minirun.workflow._request_input import RequestInput
@@ -70,6 +70,11 @@ class Ticket:
     text: str
     urgent: bool = False
     color: Color = Color.RED
+
+
+@attrs.frozen
+class Tree:
+    below: list[Tree] = attrs.Factory(list)
 
 
 @dataclasses.dataclass
@@ -224,6 +229,54 @@ def test_parameters_from_the_input() -> None:
         of({"days": 1})
     with pytest.raises(NodeInputError, match="node_input: expected object with the arguments, found integer 3"):
         of(3)
+
+
+GIVE_IT = "let the node before it give it, or give the parameter a default"
+WRITE_IT = "write the key before this node runs, or give the parameter a default"
+NAME_IT = "several parameters have no value, so none of them is the input; name that one `node_input`"
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "problems"),
+    [
+        (3, {}, [f"state['a']: missing; {NAME_IT}", f"state['b']: missing; {NAME_IT}"]),
+        (
+            3,
+            {"state_schema_fields": {"a": int, "b": str}},
+            [f"state['a']: missing; {WRITE_IT}", f"state['b']: missing; {WRITE_IT}"],
+        ),
+        (
+            {},
+            {"parameter_binding": "node_input"},
+            [f"node_input['a']: missing; {GIVE_IT}", f"node_input['b']: missing; {GIVE_IT}"],
+        ),
+        (
+            {"a": "x", "b": 1},
+            {"parameter_binding": "node_input"},
+            ["node_input['a']: expected integer, found string 'x'", "node_input['b']: expected string, found integer"],
+        ),
+        (
+            {"a": "x"},
+            {"parameter_binding": "node_input"},
+            ["node_input['a']: expected integer, found string 'x'", f"node_input['b']: missing; {GIVE_IT}"],
+        ),
+        (user("[1]"), {"parameter_binding": "node_input"}, ["node_input: expected object with the arguments, found "]),
+        (user("hi"), {"parameter_binding": "node_input"}, ["node_input: expected JSON alone, found 'hi' at line 1"]),
+        (user('"a"'), {"parameter_binding": "node_input"}, ["node_input: expected object with the arguments, found "]),
+    ],
+)
+def test_what_is_missing_is_told_with_what_to_do(given: Any, options: Any, problems: list[str]) -> None:
+    """
+    The advice follows from where the values of the parameters come from; each problem is a line.
+    """
+
+    def node(a: int, b: str) -> None: ...
+
+    with pytest.raises(NodeInputError) as caught:
+        arguments(node, given, **options)
+    lines = str(caught.value).removeprefix("node 'node': ").splitlines()
+    assert len(lines) == len(problems)
+    assert all(line.startswith(problem) for line, problem in zip(lines, problems, strict=True)), lines
 
 
 def test_what_a_partial_fixes_is_left_to_it() -> None:
@@ -387,6 +440,58 @@ def test_an_input_schema_is_checked_first() -> None:
     assert arguments(node, 3, input_schema={"type": "integer"}) == {"node_input": 3}
     with pytest.raises(NodeInputError, match="node 'node': node_input: text: missing, expected string"):
         arguments(node, {}, input_schema=Ticket)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "expected"),
+    [
+        ({"type": "string"}, "3", "3"),
+        ({"type": "integer"}, "3", 3),
+        ({"type": ["string", "null"]}, "null", "null"),
+        ({"type": ["integer", "null"]}, "null", None),
+        ({"enum": [1, "a"]}, "a", "a"),
+        ({"enum": [1, None]}, "1", 1),
+        ({"enum": [1.5, True, [2], {"a": 3}]}, '{"a": 3}', {"a": 3}),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "3", "3"),
+        ({"oneOf": [{"type": "integer"}, {"type": "boolean"}]}, "true", True),
+        ({"anyOf": [{"type": "integer"}, {"enum": ["a"]}]}, "a", "a"),
+        ({"$ref": "#/$defs/many", "$defs": {"many": {"type": "array", "items": {"type": "integer"}}}}, "[1]", [1]),
+        ({"$ref": "#/$defs/word", "$defs": {"word": {"type": "string"}}}, "[1]", "[1]"),
+        ({"type": "object", "properties": {"a": {"type": "string"}}}, ' {"a": "b"}\n', {"a": "b"}),
+        (list[Tree], '[{"below": [{}]}]', [{"below": [{"below": []}]}]),
+        (Tree | None, "null", None),
+        (Tree | str, "null", "null"),
+        ({}, "3", "3"),
+        ({"anyOf": [True, {"type": "integer"}]}, "3", "3"),
+        ({"const": 3, "type": "integer"}, "3", 3),
+    ],
+    ids=repr,
+)
+def test_the_users_message_is_read_by_the_input_schema(schema: Any, text: str, expected: object) -> None:
+    """
+    Where the schema allows a string it is the text; where it allows none, the text is read as JSON.
+    """
+
+    def node(node_input: Any) -> None: ...
+
+    assert arguments(node, user(text), input_schema=schema) == {"node_input": expected}
+
+
+def test_a_message_that_does_not_fit_the_input_schema() -> None:
+    """
+    One that is no JSON is told as that, and one of another form with what is wrong with it.
+    """
+
+    def node(node_input: Any) -> None: ...
+
+    with pytest.raises(NodeInputError) as caught:
+        arguments(node, user("hello"), input_schema=Ticket)
+    assert str(caught.value) == (
+        "node 'node': node_input: expected JSON alone, found 'hello' at line 1, column 1; "
+        "the message is read as JSON, since no text is expected"
+    )
+    with pytest.raises(NodeInputError, match=r"^node 'node': node_input: the value: expected Ticket object, found int"):
+        arguments(node, user("3"), input_schema=Ticket)
 
 
 # --- outputs ----------------------------------------------------------------------------------------------------------
@@ -628,6 +733,11 @@ def test_a_field_of_the_state_is_never_the_input() -> None:
         (str | None, int | None, False),
         (list[int], Ticket, False),
         (bool, float, False),
+        (None, int | None, True),
+        (int | None, None, True),
+        (str | None, None, True),
+        (None, int, False),
+        (int | None, int | str, True),
     ],
 )
 def test_an_annotation_that_contradicts_the_field(annotation: Any, field: Any, fits: bool) -> None:
@@ -648,6 +758,48 @@ def test_an_annotation_that_contradicts_the_field(annotation: Any, field: Any, f
             binding.with_state_fields({"city": compiled})
         with pytest.raises(WorkflowConfigurationError, match="parameter 'city' to take values of the field 'city'"):
             binding.with_state_fields({"city": field})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "field", "takes", "holds"),
+    [
+        (bool, float, "boolean", "number"),
+        (str, int, "string", "number"),
+        (list[int], Tree, "array", "object"),
+        (Tree, list[Tree], "object", "array"),
+        (Literal[1, 2], Literal["a", None], "number", "null or string"),
+        (Color, Literal[1, True], "string", "boolean or number"),
+        (Tree | list[int], int | str | None, "array or object", "null or number or string"),
+        (bool | None, int | None, "boolean or null", "null or number"),
+        (dict, tuple[int, ...], "object", "array"),
+        (Content | bool, dict, "boolean", "object"),
+    ],
+)
+def test_a_contradiction_is_told_with_the_kinds_of_both(annotation: Any, field: Any, takes: str, holds: str) -> None:
+    """
+    What the parameter takes and what the field holds stand in the message, in JSON's words.
+    """
+
+    def node(city: Any) -> None: ...
+
+    node.__annotations__["city"] = annotation
+    with pytest.raises(WorkflowConfigurationError) as caught:
+        Binding.of(node, state_schema_fields={"city": field})
+    assert str(caught.value) == (
+        f"node 'node': expected parameter 'city' to take values of the field 'city' of the state ({holds}), "
+        f"found that it takes others only ({takes}); annotate both alike"
+    )
+
+
+def test_a_field_of_a_type_without_json_is_refused() -> None:
+    """
+    The refusal names the node and the field.
+    """
+
+    def node(city: str) -> None: ...
+
+    with pytest.raises(WorkflowConfigurationError, match=r"^node 'node': field 'city' of the state: decimal.Decimal"):
+        Binding.of(node, state_schema_fields={"city": Decimal})
 
 
 # --- what a run yields ------------------------------------------------------------------------------------------------
@@ -690,6 +842,44 @@ def test_an_event_with_an_output_is_the_outcome() -> None:
     assert run.add(routed("x", output=[1], message="hi", state={"a": 1})) == ()
     assert (run.output, run.route) == ([1], "x")
     assert run.event == Event(message="hi", state={"a": 1})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"message": "hi"},
+        {"error_code": "E"},
+        {"error_message": "m"},
+        {"custom_metadata": {"a": 1}},
+        {"usage_metadata": UsageMetadata(total_token_count=1)},
+        {"state": {"k": 1}},
+        {"actions": EventActions(escalate=True)},
+        {"actions": EventActions(artifact_delta={"f": 0})},
+    ],
+    ids=lambda said: next(iter(said)),
+)
+def test_what_is_said_beside_an_outcome_is_kept(said: dict[str, Any]) -> None:
+    """
+    Each field of an event counts; the output and the route themselves are not said twice.
+    """
+    run = collected()
+    assert run.add(Event(output=1, **said)) == ()
+    assert (run.output, run.event) == (1, Event(**said))
+    run = collected()
+    if "actions" not in said:
+        assert run.add(Event(route=["x", "y"], **said)) == ()
+        assert (run.route, run.event) == (("x", "y"), Event(**said))
+    assert run.add(Event(output=2)) == ()
+    assert run.output == 2
+
+
+def test_an_outcome_alone_says_nothing_else() -> None:
+    """
+    Without anything beside them, an output and a route leave no event.
+    """
+    run = collected()
+    assert run.add(Event(output=1, route="x")) == ()
+    assert (run.output, run.route, run.event, run.has_output) == (1, "x", None, True)
 
 
 def test_only_a_route_is_no_output() -> None:

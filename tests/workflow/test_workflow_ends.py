@@ -119,6 +119,24 @@ async def test_a_workflow_that_goes_on_without_a_node_has_not_failed(kind: str) 
     assert "error" not in response.response
 
 
+async def test_an_output_that_was_not_stored_is_not_the_first_one(autojump_clock: trio.testing.MockClock) -> None:
+    """Of two nodes that may give the output one is refused at its end: the other one gives it, and is stored."""
+
+    async def both(node_input: Any) -> Event:
+        return Event(route=["x", "y"])
+
+    async def later(node_input: Any) -> int:
+        await trio.sleep(1)
+        return 2
+
+    wf = flow((START, both, {"x": wrong_state, "y": later}), state_schema=Desk, on_failure="collect")
+    runner = InMemoryRunner(app=App("app", wf), auto_create_session=True)
+    with pytest.raises(StateSchemaError, match="number"):
+        async with runner.run_async(user_id="u", session_id="s", new_message="go") as run:
+            await run.wait()
+    assert [event.output for event in run.session.events if event.node_info.path == "wf@1/later@1"] == [2]
+
+
 async def test_what_is_refused_at_the_end_is_tried_again() -> None:
     """An attempt whose end is refused is followed by another, which may end otherwise; it has written nothing."""
 

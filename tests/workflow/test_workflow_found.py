@@ -8,10 +8,11 @@ import pytest
 import trio
 
 from minirun import Event, InMemoryRunner, InvocationContext, LlmAgent
-from minirun.errors import ConfigurationError, WorkflowError
+from minirun.errors import ConfigurationError, MinirunError, WorkflowError
 from minirun.runtime import Run
 from minirun.testing import ScriptedLlm, call
-from minirun.workflow import FAILED, START, JoinNode, Workflow
+from minirun.tools import FunctionTool, RetryConfig
+from minirun.workflow import FAILED, START, JoinNode, Workflow, node
 
 PLACE: Any = {"user_id": "u", "session_id": "s"}
 
@@ -152,6 +153,34 @@ async def test_all_items_of_a_map_that_have_failed_are_tried_again(fails: set[in
     assert again.answer is not None
     assert list(again.answer.output) == [0, 1, 2, 3]
     assert sorted(done) == [0, 1, 2, 3], "what has ended is not run again"
+
+
+@pytest.mark.parametrize("retries", [1, 2])
+async def test_a_tool_that_has_failed_is_called_again_by_who_goes_on(retries: int) -> None:
+    """Each time under another id, in the last attempt of the node; what it has answered before stays as it is."""
+    calls: list[str] = []
+
+    def look(where: str) -> str:
+        """Look."""
+        calls.append(where)
+        if len(calls) <= retries + 1:
+            raise ConnectionError(where)
+        return f"seen {where}"
+
+    retry = RetryConfig(max_attempts=retries, initial_delay=0, jitter=0)
+    runner = runner_for((START, node(FunctionTool(look), retry=retry)))
+    run = await failed_run(runner, MinirunError)
+    assert len(calls) == retries
+    with pytest.raises(MinirunError, match="the tool 'look' has failed: ConnectionError"):
+        await gone_on(runner, run)
+    again = await gone_on(runner, run)
+    assert again.answer is not None
+    assert again.answer.output == "seen go"
+    assert len(calls) == retries + 2
+    ids = [call.id for event in again.session.events for call in event.get_function_calls()]
+    answered = [each.id for event in again.session.events for each in event.get_function_responses()]
+    assert len({*ids}) == len(ids) == len(calls)
+    assert answered == ids
 
 
 async def test_a_map_whose_failure_was_dealt_with_is_not_tried_again() -> None:

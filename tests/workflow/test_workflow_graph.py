@@ -8,6 +8,7 @@ does with what follows from the rules, worked out here by looking for paths.
 from __future__ import annotations
 
 import copy
+import enum
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -468,6 +469,9 @@ def nodes(*names: str) -> list[GraphNode]:
         ([(START, "a", ("b", "join")), ("b", "join"), ("b", "c")], "'join', 'c' run side by side"),
         ([(START, ("a", "b")), ("a", END), Edge("b", "c", FAILED)], "'a', 'b' run side by side"),
         ([(START, "a/b")], "the name 'a/b' cannot be a node's"),
+        ([(START, "a", "b"), ("a", "b"), ("c", "d")], "the edge from 'a' to 'b' is written twice"),
+        ([(START, "a", "a"), ("b", "join")], "nothing leads from START to 'b', 'join'"),
+        ([(START, "a", "a", "join")], "the join 'join' has one predecessor"),
         ([(START, " ")], r"a node cannot have this name: expected a string that is not blank"),
     ],
 )
@@ -497,6 +501,108 @@ def test_nodes_that_make_no_graph_are_refused(made: Callable[[], Graph], problem
     """
     with pytest.raises(WorkflowConfigurationError, match=f"workflow 'workflow': .*{problem}"):
         made()
+
+
+@pytest.mark.parametrize(
+    ("arc", "problem"),
+    [
+        (Arc(DEFAULT_ROUTE, "a"), "edge from DEFAULT_ROUTE to 'a': nothing leads on from DEFAULT_ROUTE; begin"),
+        (Arc("END", "a"), "edge from 'END' to 'a': nothing leads on from 'END'; begin the edge"),
+        (Arc(END, "a"), "edge from END to 'a': nothing leads on from END; begin the edge"),
+        (Arc("a", "START"), "edge from 'a' to 'START': expected a node or END as its end; to run again, lead back"),
+        (Arc("a", FAILED), "edge from 'a' to FAILED: expected a node or END as its end; to run again, lead back"),
+        (Arc("b", "a"), "edge from 'b' to 'a': 'b' is none of its nodes, which are 'a'"),
+        (Arc("a", "b"), "edge from 'a' to 'b': 'b' is none of its nodes, which are 'a'"),
+        (Arc(START, "a", ("x",), "routed"), "edge from START to 'a': START gives no route; put a node between them"),
+    ],
+)
+def test_an_arc_leads_from_a_node_to_a_node(arc: Arc, problem: str) -> None:
+    """
+    Markers and names that are no ends of an edge are refused by both ends.
+    """
+    with pytest.raises(WorkflowConfigurationError) as caught:
+        Graph.of(nodes("a"), [Arc(START, "a"), arc])
+    assert str(caught.value).startswith(f"workflow 'workflow': {problem}")
+
+
+@pytest.mark.parametrize("name", ["a@1", "a/b", "a.b", "a#2", "@", "START", "END"])
+def test_names_that_build_ids_are_no_nodes(name: str) -> None:
+    """
+    The characters of ids and the two places of every graph are refused, and told.
+    """
+    with pytest.raises(WorkflowConfigurationError) as caught:
+        Graph.of(nodes(name), [Arc(START, name)])
+    assert str(caught.value) == (
+        f"workflow 'workflow': the name {name!r} cannot be a node's: '@', '/', '.' and '#' build ids of runs, "
+        "START and END are places of every graph; name the node otherwise"
+    )
+
+
+def test_other_characters_of_names_are_fine() -> None:
+    """
+    A graph knows nothing of identifiers.
+    """
+    for name in ("a~b", "a-b", "a b", "start", "ü", ":"):
+        assert ids(Graph.of(nodes(name), [Arc(START, name)]).begin(None).ready) == [f"{name}@1"]
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Word(enum.StrEnum):
+    X = "x"
+
+
+@pytest.mark.parametrize(
+    ("route", "arc"),
+    [
+        (None, Arc("a", "b", None, "plain")),
+        (DEFAULT_ROUTE, Arc("a", "b", None, "default")),
+        (FAILED, Arc("a", "b", None, "failed")),
+        (True, Arc("a", "b", (True,), "routed")),
+        (0, Arc("a", "b", (0,), "routed")),
+        ("", Arc("a", "b", ("",), "routed")),
+        (["x", 1], Arc("a", "b", ("x", 1), "routed")),
+        (("x", False), Arc("a", "b", ("x", False), "routed")),
+        (Number.ONE, Arc("a", "b", (1,), "routed")),
+        ([Word.X], Arc("a", "b", ("x",), "routed")),
+    ],
+    ids=repr,
+)
+def test_a_route_is_what_comes_back_from_a_log(route: object, arc: Arc) -> None:
+    """
+    A member of an enumeration is its plain value; an empty text and 0 are routes.
+    """
+    found = Arc.of("a", "b", route)
+    assert found == arc
+    assert [type(each) for each in found.routes or ()] == [type(each) for each in arc.routes or ()]
+
+
+def test_an_outcome_without_a_way_is_told_in_full() -> None:
+    """
+    The errors name the workflow, the run, what there is, what was found and what to do.
+    """
+    plan = graph((START, "a", {"x": "b", 1: "c", FAILED: "d"}), output="b").begin(None)
+    for outcome, found in ((gave(1, ["y", True]), "the route ['y', True]"), (gave(1, ()), "no route")):
+        with pytest.raises(RouteError) as caught:
+            plan.check(plan.ready[0], outcome)
+        assert str(caught.value) == (
+            f"workflow 'desk': 'a@1': expected one of the routes 'x', 1, FAILED; found {found}; give one of them "
+            "(type and value count), or add an edge for it, or DEFAULT_ROUTE to a node or to END"
+        )
+    plan = graph((START, "a", "b")).begin(None)
+    with pytest.raises(WorkflowError) as failed:
+        plan.check(plan.ready[0], Outcome(failed=FAILURE))
+    assert str(failed.value) == (
+        "workflow 'desk': 'a@1' has failed, and no edge with route=FAILED leads on from it"
+    )
+    with pytest.raises(ReplayError) as refused:
+        plan.ended("b@1", gave(1))
+    assert str(refused.value) == (
+        "workflow 'desk': the outcome of 'b@1' is recorded, but its graph expects one of: a@1; "
+        "resume it with the graph it was begun with"
+    )
 
 
 def test_what_may_end_is_not_refused() -> None:

@@ -8,7 +8,13 @@ import attrs
 import pytest
 
 from minirun import AgentTool, App, InMemoryRunner, LlmAgent, Runner, SequentialAgent
-from minirun.errors import ConfigurationError, InvalidMessageError, OutputSchemaError, WorkflowConfigurationError
+from minirun.errors import (
+    ConfigurationError,
+    InvalidMessageError,
+    ModelRetry,
+    OutputSchemaError,
+    WorkflowConfigurationError,
+)
 from minirun.models import LlmRequest
 from minirun.runtime import Run
 from minirun.testing import ScriptedLlm, call
@@ -122,6 +128,106 @@ async def test_what_finish_task_does_not_take_is_told_to_the_model() -> None:
     runner = runner_for((START, task(wrong, wrong, right, output_schema=Order, output_retries=1), ends))
     with pytest.raises(OutputSchemaError, match=r"clerk.*found another form each time; at last: .*what"):
         await say(runner, "go")
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+async def test_the_model_may_try_as_often_as_it_says(retries: int) -> None:
+    """With `output_retries` of n the (n + 1)-th attempt may be right, and one more is not made."""
+    wrong, right = call("finish_task", what=5), call("finish_task", what="tea")
+    runner = runner_for((START, task(*[wrong] * retries, right, output_schema=Order, output_retries=retries), ends))
+    run = await say(runner, "go")
+    assert run.answer is not None
+    assert run.answer.output == {"given": {"what": "tea", "number": 1}}
+    runner = runner_for((START, task(*[wrong] * (retries + 1), output_schema=Order, output_retries=retries), ends))
+    with pytest.raises(OutputSchemaError) as caught:
+        await say(runner, "go")
+    assert str(caught.value) == (
+        "expected agent 'clerk' to call finish_task with what its output_schema asks for, found another form each "
+        "time; at last: {'type': 'ArgumentError', 'message': 'what: expected string, found integer 5'}"
+    )
+
+
+async def test_a_validator_looks_at_the_outcome() -> None:
+    """It gets what the form makes of it, may put another in its place, or have the model try again by its words."""
+    seen: list[Order] = []
+
+    def look(context: Any, value: Order) -> Order:
+        seen.append(value)
+        if value.number > 2:
+            raise ModelRetry("not so many")
+        return attrs.evolve(value, what=value.what.upper())
+
+    asked: list[LlmRequest] = []
+
+    def answer(request: LlmRequest) -> Any:
+        asked.append(request)
+        return call("finish_task", what="tea", number=4 - len(asked))
+
+    clerk = LlmAgent(
+        name="clerk", model=ScriptedLlm(answer), mode="task", output_schema=Order, output_validator=look,
+        output_retries=1, output_key="order",
+    )  # fmt: skip
+    run = await say(runner_for((START, clerk, ends)), "go")
+    assert run.answer is not None
+    assert run.answer.output == {"given": {"what": "TEA", "number": 2}}
+    assert run.session.state["order"] == {"what": "TEA", "number": 2}
+    assert seen == [Order("tea", 3), Order("tea", 2)]
+    [refused] = asked[1].contents[-1].responses
+    assert refused.response == {"error": {"type": "ModelRetry", "message": "not so many"}}
+
+
+async def test_the_tool_that_ends_a_task_has_the_form_of_its_outcome() -> None:
+    """The fields of the schema are its parameters; without a schema there is one text; what it is for is said."""
+    asked: list[LlmRequest] = []
+
+    def answer(request: LlmRequest) -> Any:
+        asked.append(request)
+        return "What?"
+
+    text = {
+        "type": "object",
+        "properties": {"result": {"type": "string"}},
+        "required": ["result"],
+        "additionalProperties": False,
+    }
+    order = {
+        "type": "object",
+        "properties": {"what": {"type": "string"}, "number": {"type": "integer", "default": 1}},
+        "required": ["what"],
+        "additionalProperties": False,
+    }
+    for schema, parameters in ((None, text), (Order, order)):
+        asked.clear()
+        clerk = LlmAgent(name="clerk", model=ScriptedLlm(answer), mode="task", output_schema=schema)
+        await say(runner_for((START, clerk, ends)), "go")
+        [tool] = asked[0].config.tools
+        assert (tool.name, tool.parameters) == ("finish_task", parameters)
+        assert tool.description == "End the task, with what has come of it in the form that is asked for."
+        assert asked[0].config.system_instruction == (
+            "Talk with the user until the task is done; then call finish_task, and say nothing more."
+        )
+
+
+async def test_a_conversation_is_stored_as_it_was() -> None:
+    """What the agent says, the question, what the user says, the call and its end: each is one event of the branch."""
+    runner = runner_for((START, task("What?", call("finish_task", result="tea"))))
+    await say(runner, "hello")
+    run = await say(runner, "tea")
+    told = []
+    for event in run.session.events:
+        calls = [(each.name, each.args) for each in event.get_function_calls()]
+        answers = [(each.name, each.response) for each in event.get_function_responses()]
+        told.append((event.author, event.branch, event.text, calls, answers, event.output))
+    assert told == [
+        ("user", None, "hello", [], [], None),
+        ("clerk", "wf.clerk", "What?", [], [], None),
+        ("wf", "wf.clerk", "", [("minirun_request_message", {"message": "What?"})], [], None),
+        ("user", "wf.clerk", "", [], [("minirun_request_message", {"result": "tea"})], None),
+        ("clerk", "wf.clerk", "tea", [], [], None),
+        ("clerk", "wf.clerk", "", [("finish_task", {"result": "tea"})], [], None),
+        ("clerk", "wf.clerk", "", [], [("finish_task", {"result": {"result": "tea"}})], None),
+        ("clerk", "wf.clerk", "", [], [], {"result": "tea"}),
+    ]
 
 
 async def test_after_the_conversation_messages_begin_invocations() -> None:

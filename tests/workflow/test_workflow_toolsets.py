@@ -105,6 +105,12 @@ async def test_what_is_no_call_fails_the_node_by_name(given: Any, problem: str) 
     assert caught.value.__notes__ == ["in the node wf@1/Shelf@1"]
 
 
+async def test_a_toolset_without_tools_says_so() -> None:
+    """What a filter leaves out is not offered either."""
+    with pytest.raises(MinirunError, match=r"found 'add'; there are: none"):
+        await run_of(runner_for(shelf(tool_filter=[]), {"name": "add"}))
+
+
 async def test_hooks_are_asked_and_people_are() -> None:
     """The call is one as any other: plugins see it, and a tool may wait for somebody."""
     seen = []
