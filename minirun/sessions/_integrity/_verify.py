@@ -37,7 +37,7 @@ from .._past import LogFold
 from .._scoped import CHAIN_START, SEQ_MAX, Segment
 from .._sqlite._errors import SQLITE_ERRORS
 from .._sqlite._format import APPLICATION_ID, foreign_parts
-from .._sqlite._logs import link, newest_no, read_segments
+from .._sqlite._logs import NUMBER_MAX, link, newest_no, read_segments
 from .._sqlite._rows import ROW, Row, read_open_calls, row_of
 from .._sqlite._schema import FORMAT
 from .._sqlite._state import NO_USER, shared_user
@@ -423,7 +423,7 @@ def could_end(status: object, seq: int, end_seq: object, revision: int) -> bool:
 
 def lease_problem(epoch: int, owner: object, expires: object) -> str:
     """What is wrong with these parts of a session's lease; nothing, if it can be one, or none."""
-    if (owner is None) == (expires is None) and epoch >= 0:
+    if (owner is None) == (expires is None) and 0 <= epoch < NUMBER_MAX:
         return ""
     return f"expected a lease with an owner and an end, or none, found {epoch}, {brief(owner, 40)}, {expires}"
 
