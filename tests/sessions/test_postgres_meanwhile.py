@@ -169,10 +169,12 @@ def deleting(url: str, session_id: str = "s") -> Callable[[], object]:
     return lambda: sql(url, *logs, f"DELETE FROM minirun.sessions WHERE session_id = '{session_id}'")
 
 
-def making_anew(url: str) -> Callable[[], object]:
-    """What lets the session be another one of its name and of the same log."""
+def making_anew(url: str, length: int) -> Callable[[], object]:
+    """What lets the session be another one of its name, and of the same log up to an event."""
+    short = f"revision = {length}, chain = (SELECT chain FROM minirun.events WHERE seq = {length})"
     moved = [f"UPDATE minirun.{table} SET session = 9" for table in TABLES]
-    moved += ["UPDATE minirun.events SET log = 9", "UPDATE minirun.sessions SET id = 9"]
+    moved += ["UPDATE minirun.events SET log = 9", f"UPDATE minirun.sessions SET id = 9, {short}"]
+    moved += [f"DELETE FROM minirun.events WHERE seq > {length}"]
     return lambda: sql(url, "UPDATE minirun.store SET session_no = 9", *moved)
 
 
@@ -244,8 +246,9 @@ async def test_a_session_that_is_deleted_meanwhile_is_not_there(use: Use, kind: 
         assert KEY not in service._cache.sessions
 
 
+@pytest.mark.parametrize("length", [2, 1])
 @pytest.mark.parametrize("statement", [None, "look"])
-async def test_a_session_that_was_made_again_meanwhile_is_another_one(statement: str | None) -> None:
+async def test_a_session_that_was_made_again_meanwhile_is_another_one(statement: str | None, length: int) -> None:
     """What is cached is forgotten, and what was read before is stale."""
     url, env = new_database(), Meddled()
     async with ElsewhereInPostgres(url, env=env) as service, ElsewhereInPostgres(url) as other:
@@ -254,13 +257,14 @@ async def test_a_session_that_was_made_again_meanwhile_is_another_one(statement:
         before = await get(service)
         await append(other, session, "two")
         if statement is None:
-            making_anew(url)()
+            making_anew(url, length)()
         else:
-            env.meanwhile[statement] = making_anew(url)
+            env.meanwhile[statement] = making_anew(url, length)
         live = await service._open(KEY, None)
         assert env.meanwhile == {}
         assert live is not None
-        assert (live.incarnation, live.revision, [event.text for event in live.events]) == (9, 2, ["one", "two"])
+        found = (live.incarnation, live.revision, [event.text for event in live.events])
+        assert found == (9, length, ["one", "two"][:length])
         with pytest.raises(StaleSessionError, match="it was deleted and made again"):
             await append(service, before, "more")
 
