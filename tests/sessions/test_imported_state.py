@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from minirun import DatabaseSessionService, Event, EventActions, SqliteSessionService
+from minirun._values import changed
 from minirun.errors import AlreadyExistsError, ConfigurationError, InvalidValueError
 from minirun.sessions import BaseSessionService
 
@@ -20,11 +21,7 @@ COPY = Where(app_name="app", user_id="u", session_id="copy")
 def history(*actions: EventActions) -> list[Event]:
     """A session's whole log, of which each event does one of these."""
     events = [Event(author="system"), *(Event(author="a", message="x", actions=each) for each in actions)]
-    times = [{"id": f"x-{seq}", "seq": seq, "timestamp": float(seq)} for seq in range(len(events))]
-    return [
-        Event(author=event.author, content=event.content, actions=event.actions, **fields)
-        for event, fields in zip(events, times, strict=True)
-    ]
+    return [changed(event, id=f"x-{seq}", seq=seq, timestamp=float(seq)) for seq, event in enumerate(events)]
 
 
 def ops(**operations: Any) -> EventActions:
