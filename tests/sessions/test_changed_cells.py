@@ -27,6 +27,7 @@ from minirun.artifacts import DatabaseArtifactService, SqliteArtifactService
 from minirun.errors import StorageError
 from minirun.memory import BaseMemoryService, DatabaseMemoryService, MemoryEntry, SqliteMemoryService
 from minirun.sessions import DatabaseSessionService, SqliteSessionService
+from minirun.sessions._integrity._memories import ENTRY
 from minirun.sessions._integrity._repair import _Repair
 from minirun.sessions._integrity._salvage import _candidates
 from minirun.sessions._integrity._verify import Damage, _ignore, _Verifier
@@ -257,6 +258,87 @@ def test_a_small_file_is_not_searched_for_more_rows_than_it_has_room_for() -> No
     assert tried[: single - 1] == [*range(8, 7 + single)]
     assert tried[single - 1 :] == [7 + single * 2**step for step in range(len(tried) - single + 1)]
     assert tried[-1] < SEQ_MAX <= 7 + 2 * (tried[-1] - 7)
+
+
+def without_rules(table: str) -> tuple[str, ...]:
+    """What lets a table have any rows."""
+    return (
+        f"CREATE TABLE loose AS SELECT * FROM {table}",
+        f"DROP TABLE {table}",
+        f"ALTER TABLE loose RENAME TO {table}",
+    )
+
+
+TWICE: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "a content": (
+        (
+            *without_rules("contents"),
+            "UPDATE contents SET id = 10 * id",
+            "UPDATE chunks SET content = 10 * content",
+            "INSERT INTO contents SELECT id + 1, sha256, size FROM contents",
+            "INSERT INTO chunks SELECT content + 1, number, data FROM chunks",
+        ),
+        [],
+    ),
+    "an artifact": (
+        (
+            *without_rules("artifacts"),
+            "UPDATE artifacts SET id = 10 * id",
+            "UPDATE artifact_versions SET artifact = 10 * artifact",
+            "INSERT INTO artifacts SELECT id + 1, app_name, user_id, session_id, filename, 1 FROM artifacts"
+            " WHERE id = 10",
+        ),
+        ["artifact 'own.txt' of session 't': it is not kept: there is another one of its name"],
+    ),
+    "a memory": (
+        (
+            *without_rules("memory_entries"),
+            f"INSERT INTO memory_entries SELECT number + 1, {ENTRY} FROM memory_entries WHERE id = 'm-1'",
+        ),
+        ["memory 'm-1': it is not kept: there is another one of its id"],
+    ),
+    "a shared value": (
+        (
+            *without_rules("shared_state"),
+            "INSERT INTO shared_state SELECT app_name, user_id, key, '7', commit_no FROM shared_state"
+            " WHERE key = 'user:n' AND app_name = 'app'",
+        ),
+        ["the state of user 'u' in app 'app': state key 'user:n': kept 5, found 7"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TWICE)
+def test_what_is_there_twice_is_kept_once(case: str) -> None:
+    """The first of it, with all that comes after it; the other is told, unless it is the very same."""
+    statements, told = TWICE[case]
+    with opened() as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        before = counted(db)
+        for statement in statements:
+            db.execute(statement)
+        make_format(new, "new", FORMAT)
+        repaired = _Repair(db, new, None).run()
+        assert [str(one) for one in repaired.damages if not one.problem.startswith("its schema")] == told
+        assert [one for one in repaired.sessions if one.problem] == []
+        assert _Verifier(new, _ignore).run() == []
+        lost = {name for name, *counts in zip(tables(new), before, counted(new), strict=True) if counts[0] != counts[1]}
+        assert lost == LEFT_BEHIND
+
+
+LEFT_BEHIND = {"shared_state"}
+"""Of a sound file, too: that a value was removed before the base of its scope."""
+
+
+def test_a_second_session_of_a_name_is_told() -> None:
+    """The first one is kept, and the other's events go with it."""
+    with opened() as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        for statement in (*without_rules("sessions"), "UPDATE sessions SET session_id = 's' WHERE session_id = 't'"):
+            db.execute(statement)
+        make_format(new, "new", FORMAT)
+        lost = [str(one) for one in _Repair(db, new, None).run().sessions if one.problem]
+        where = "session 's' of user 'u' in app 'app'"
+        assert lost == [f"{where}: kept nothing of 7 (there is another session of its name)"]
+        assert _Verifier(new, _ignore).run() == []
 
 
 # --- a database -------------------------------------------------------------------------------------------------------
