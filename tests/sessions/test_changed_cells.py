@@ -341,6 +341,52 @@ def test_a_second_session_of_a_name_is_told() -> None:
         assert _Verifier(new, _ignore).run() == []
 
 
+NOTHING: set[str] = set()
+LOSSES: dict[str, tuple[int, set[str]]] = {
+    "artifact_versions": (1, {"artifact_versions"}),
+    "artifacts": (4, {"artifacts", "artifact_versions"}),
+    "chunks": (7, {"artifact_versions", "chunks", "contents"}),
+    "content_uses": (1, NOTHING),
+    "contents": (4, {"artifact_versions", "chunks", "contents"}),
+    "invocations": (1, {"invocations"}),
+    "memory_deleted": (1, {"memory_deleted"}),
+    "memory_entries": (1, {"memory_entries"}),
+    "memory_index_data": (1, NOTHING),
+    "memory_store": (1, NOTHING),
+    "memory_users": (3, {"memory_deleted", "memory_entries", "memory_users"}),
+    "open_calls": (1, NOTHING),
+    "session_state": (1, NOTHING),
+    "sessions": (10, NOTHING),
+    "shared_base": (6, {"shared_base"}),
+    "shared_pasts": (1, NOTHING),
+    "store": (4, NOTHING),
+}
+"""Of the loss of a whole table: how much is told, and of which tables fewer rows are kept, or others."""
+
+
+@pytest.mark.parametrize("table", LOSSES)
+def test_the_loss_of_a_table_costs_what_nothing_else_tells(table: str) -> None:
+    """Its first page is zeros: what SQLite finds is told by both, and all the rest is kept and sound."""
+    with opened() as db:
+        before = counted(db)
+        [(page,)] = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))
+        [(size,)] = db.execute("PRAGMA page_size")
+    damaged = bytearray(file())
+    damaged[(page - 1) * size : page * size] = bytes(size)
+    with closing(sqlite3.connect(":memory:")) as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        db.deserialize(bytes(damaged))
+        assert str(_Verifier(db, _ignore).run()[0]).startswith("file: SQLite")
+        make_format(new, "new", FORMAT)
+        repaired = _Repair(db, new, None).run()
+        last = str(repaired.damages[-1])
+        assert last.startswith("file: SQLite's integrity_check: ")
+        assert last.endswith("; there may have been more than could be found")
+        assert _Verifier(new, _ignore).run() == []
+        kept = zip(tables(new), before, counted(new), strict=True)
+        lost = {name for name, was, now in kept if was != now} - LEFT_BEHIND
+        assert (len(repaired.losses), lost) == LOSSES[table]
+
+
 # --- a database -------------------------------------------------------------------------------------------------------
 
 
