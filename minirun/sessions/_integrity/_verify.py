@@ -215,7 +215,7 @@ class _Verifier:
             self._guarded("file", check)
         return self._damages
 
-    def _guarded(self, place: str, check: Callable[[], None]) -> None:
+    def _guarded(self, place: str, check: Callable[[], object]) -> None:
         try:
             check()
         except SQLITE_ERRORS as error:
@@ -249,12 +249,8 @@ class _Verifier:
     def _check_sessions(self) -> None:
         for columns in self._db.execute(f"SELECT app_name, user_id, session_id, {ROW} FROM sessions s ORDER BY id"):
             key = SessionKey(*columns[:3])
-            self._guarded(str(key), partial(self._check_name, key))
+            self._guarded(str(key), partial(session_key, *columns[:3]))  # raises where one is no name
             self._guarded(str(key), partial(self._check_session, str(key), columns[3:]))
-
-    def _check_name(self, key: SessionKey) -> None:
-        if session_key(key.app_name, key.user_id, key.session_id) != key:
-            self._report(str(key), "there is space around its name")
 
     def _check_session(self, place: str, columns: Sequence[Any]) -> None:
         row = row_of(columns)
