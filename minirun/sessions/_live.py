@@ -118,7 +118,7 @@ class LiveSession:
             return call_changes(self.open_calls, event, tracked=tracked)
         from ._past import rewound  # few sessions are rewound
 
-        assert self.first_seq == 1, "a rewind is made by who has loaded everything"
+        assert self.first_seq == 1, "a rewind opens its session whole"
         split = bisect_left(self.events, target, key=_seq_of)
         changes = rewound(self.events[:split], self.events[split:])
         calls = dict(self.open_calls)
