@@ -13,7 +13,7 @@ rewind), what is undone leaves this list, and so everything that reads it: promp
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -104,11 +104,11 @@ class LiveSession:
                 msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
                 raise InvalidEventError(msg)
 
-    def call_changes(self, event: Event, *, tracked: bool, visible: Sequence[Event] | None = None) -> CallChanges:
+    def call_changes(self, event: Event, *, tracked: bool) -> CallChanges:
         """
         What storing *event* makes of the open calls. The calls of *tracked* events, those of runs, are open from then.
 
-        *visible* is the whole visible history, for an event that undoes a part of it where not all of it is loaded.
+        For an event that undoes others all of the history must be loaded.
         """
         target = event.actions.rewind_before_seq
         content, marks = event.content, event.long_running_tool_ids or event.actions.suspended_calls
@@ -118,9 +118,9 @@ class LiveSession:
             return call_changes(self.open_calls, event, tracked=tracked)
         from ._past import rewound  # few sessions are rewound
 
-        events = self.events if visible is None else visible
-        split = bisect_left(events, target, key=_seq_of)
-        changes = rewound(events[:split], events[split:])
+        assert self.first_seq == 1, "a rewind opens its session whole"
+        split = bisect_left(self.events, target, key=_seq_of)
+        changes = rewound(self.events[:split], self.events[split:])
         calls = dict(self.open_calls)
         take_over(calls, changes)
         return changes | call_changes(calls, event, tracked=tracked)

@@ -176,6 +176,31 @@ async def test_other_tables_are_refused(sql: str, told: str, tmp_path: Path) -> 
         assert (await service.list_sessions(app_name=None)).sessions == []
 
 
+def names_in(folder: Path) -> list[str]:
+    return [each.name for each in folder.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "expected a SQLite file that ADK has written, found none at"),
+        (b"no database, but a text that is long enough" * 99, "found one that cannot be read: file is not a database"),
+        (b"", "expected ADK's table 'sessions', found no such table; name the database that ADK has written"),
+    ],
+)
+async def test_what_is_no_database_is_refused(content: bytes | None, told: str, tmp_path: Path) -> None:
+    """No file, no database, an empty one: the message names the file, and none is made."""
+    path = tmp_path / "database.db"
+    if content is not None:
+        path.write_bytes(content)
+    async with InMemorySessionService() as service:
+        with pytest.raises(StorageFormatError) as caught:
+            await import_adk(service, path)
+    assert told in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert names_in(tmp_path) == ([] if content is None else ["database.db"])
+
+
 async def test_other_tables_in_postgres_are_refused() -> None:
     """The same of a database, which stays as it is; without the table of versions it is one of today's."""
     url = new_database()
@@ -208,6 +233,33 @@ async def test_a_session_that_cannot_be_stored_is_told_and_the_others_come(tmp_p
         result = await import_adk(service, path)
         assert (result.sessions, sorted(result.refused)) == (3, [("no app", "u", "s"), ("notes", "ben", "odd")])
         assert "expected JSON" in result.refused["notes", "ben", "odd"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("UPDATE events SET timestamp = 'soon' WHERE session_id = 'odd'", "timestamp: expected a time, found 'soon'"),
+        ("UPDATE sessions SET create_time = 'x' WHERE id = 'odd'", "timestamp: expected a time, found 'x'"),
+        ("UPDATE sessions SET state = '[]' WHERE id = 'odd'", "state: expected a JSON object, found '[]'"),
+        ("UPDATE sessions SET state = '{' WHERE id = 'odd'", "state: expected JSON, found '{'"),
+        ("UPDATE sessions SET state = x'00' WHERE id = 'odd'", "state: expected a JSON object, found"),
+        ("UPDATE events SET event_data = '7' WHERE session_id = 'odd'", ": expected a JSON object, found '7'"),
+    ],
+)
+@pytest.mark.parametrize("file", FILES)
+async def test_a_value_that_adk_does_not_write_is_told_of_its_session(
+    file: str, statement: str, told: str, tmp_path: Path
+) -> None:
+    """Where it stands, and what; all other sessions come along."""
+    path = tmp_path / file
+    path.write_bytes((FIXTURES / file).read_bytes())
+    with sqlite3.connect(path) as db:
+        db.execute(statement)
+    db.close()
+    async with InMemorySessionService() as service:
+        result = await import_adk(service, path)
+        assert (result.sessions, list(result.refused)) == (3, [("notes", "ben", "odd")])
+        assert told in result.refused["notes", "ben", "odd"]
 
 
 @pytest.mark.parametrize("state", ["x", "[1]", "null", f'{{"n": {"9" * 5000}}}'])

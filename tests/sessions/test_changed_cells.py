@@ -27,6 +27,7 @@ from minirun.artifacts import DatabaseArtifactService, SqliteArtifactService
 from minirun.errors import StorageError
 from minirun.memory import BaseMemoryService, DatabaseMemoryService, MemoryEntry, SqliteMemoryService
 from minirun.sessions import DatabaseSessionService, SqliteSessionService
+from minirun.sessions._integrity._memories import ENTRY
 from minirun.sessions._integrity._repair import _Repair
 from minirun.sessions._integrity._salvage import _candidates
 from minirun.sessions._integrity._verify import Damage, _ignore, _Verifier
@@ -257,6 +258,133 @@ def test_a_small_file_is_not_searched_for_more_rows_than_it_has_room_for() -> No
     assert tried[: single - 1] == [*range(8, 7 + single)]
     assert tried[single - 1 :] == [7 + single * 2**step for step in range(len(tried) - single + 1)]
     assert tried[-1] < SEQ_MAX <= 7 + 2 * (tried[-1] - 7)
+
+
+def without_rules(table: str) -> tuple[str, ...]:
+    """What lets a table have any rows."""
+    return (
+        f"CREATE TABLE loose AS SELECT * FROM {table}",
+        f"DROP TABLE {table}",
+        f"ALTER TABLE loose RENAME TO {table}",
+    )
+
+
+TWICE: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "a content": (
+        (
+            *without_rules("contents"),
+            "UPDATE contents SET id = 10 * id",
+            "UPDATE chunks SET content = 10 * content",
+            "INSERT INTO contents SELECT id + 1, sha256, size FROM contents",
+            "INSERT INTO chunks SELECT content + 1, number, data FROM chunks",
+        ),
+        [],
+    ),
+    "an artifact": (
+        (
+            *without_rules("artifacts"),
+            "UPDATE artifacts SET id = 10 * id",
+            "UPDATE artifact_versions SET artifact = 10 * artifact",
+            "INSERT INTO artifacts SELECT id + 1, app_name, user_id, session_id, filename, 1 FROM artifacts"
+            " WHERE id = 10",
+        ),
+        ["artifact 'own.txt' of session 't': it is not kept: there is another one of its name"],
+    ),
+    "a memory": (
+        (
+            *without_rules("memory_entries"),
+            f"INSERT INTO memory_entries SELECT number + 1, {ENTRY} FROM memory_entries WHERE id = 'm-1'",
+        ),
+        ["memory 'm-1': it is not kept: there is another one of its id"],
+    ),
+    "a shared value": (
+        (
+            *without_rules("shared_state"),
+            "INSERT INTO shared_state SELECT app_name, user_id, key, '7', commit_no FROM shared_state"
+            " WHERE key = 'user:n' AND app_name = 'app'",
+        ),
+        ["the state of user 'u' in app 'app': state key 'user:n': kept 5, found 7"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TWICE)
+def test_what_is_there_twice_is_kept_once(case: str) -> None:
+    """The first of it, with all that comes after it; the other is told, unless it is the very same."""
+    statements, told = TWICE[case]
+    with opened() as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        before = counted(db)
+        for statement in statements:
+            db.execute(statement)
+        make_format(new, "new", FORMAT)
+        repaired = _Repair(db, new, None).run()
+        assert [str(one) for one in repaired.damages if not one.problem.startswith("its schema")] == told
+        assert [one for one in repaired.sessions if one.problem] == []
+        assert _Verifier(new, _ignore).run() == []
+        lost = {name for name, *counts in zip(tables(new), before, counted(new), strict=True) if counts[0] != counts[1]}
+        assert lost == LEFT_BEHIND
+
+
+LEFT_BEHIND = {"shared_state"}
+"""Of a sound file, too: that a value was removed before the base of its scope."""
+
+
+def test_a_second_session_of_a_name_is_told() -> None:
+    """The first one is kept, and the other's events go with it."""
+    with opened() as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        for statement in (*without_rules("sessions"), "UPDATE sessions SET session_id = 's' WHERE session_id = 't'"):
+            db.execute(statement)
+        make_format(new, "new", FORMAT)
+        lost = [str(one) for one in _Repair(db, new, None).run().sessions if one.problem]
+        where = "session 's' of user 'u' in app 'app'"
+        assert lost == [f"{where}: kept nothing of 7 (there is another session of its name)"]
+        assert _Verifier(new, _ignore).run() == []
+
+
+NOTHING: set[str] = set()
+LOSSES: dict[str, tuple[int, set[str]]] = {
+    "artifact_versions": (1, {"artifact_versions"}),
+    "artifacts": (4, {"artifacts", "artifact_versions"}),
+    "chunks": (7, {"artifact_versions", "chunks", "contents"}),
+    "content_uses": (1, NOTHING),
+    "contents": (4, {"artifact_versions", "chunks", "contents"}),
+    "invocations": (1, {"invocations"}),
+    "memory_deleted": (1, {"memory_deleted"}),
+    "memory_entries": (1, {"memory_entries"}),
+    "memory_index_data": (1, NOTHING),
+    "memory_store": (1, NOTHING),
+    "memory_users": (3, {"memory_deleted", "memory_entries", "memory_users"}),
+    "open_calls": (1, NOTHING),
+    "session_state": (1, NOTHING),
+    "sessions": (10, NOTHING),
+    "shared_base": (6, {"shared_base"}),
+    "shared_pasts": (1, NOTHING),
+    "store": (4, NOTHING),
+}
+"""Of the loss of a whole table: how much is told, and of which tables fewer rows are kept, or others."""
+
+
+@pytest.mark.parametrize("table", LOSSES)
+def test_the_loss_of_a_table_costs_what_nothing_else_tells(table: str) -> None:
+    """Its first page is zeros: what SQLite finds is told by both, and all the rest is kept and sound."""
+    with opened() as db:
+        before = counted(db)
+        [(page,)] = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))
+        [(size,)] = db.execute("PRAGMA page_size")
+    damaged = bytearray(file())
+    damaged[(page - 1) * size : page * size] = bytes(size)
+    with closing(sqlite3.connect(":memory:")) as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        db.deserialize(bytes(damaged))
+        assert str(_Verifier(db, _ignore).run()[0]).startswith("file: SQLite")
+        make_format(new, "new", FORMAT)
+        repaired = _Repair(db, new, None).run()
+        last = str(repaired.damages[-1])
+        assert last.startswith("file: SQLite's integrity_check: ")
+        assert last.endswith("; there may have been more than could be found")
+        assert _Verifier(new, _ignore).run() == []
+        kept = zip(tables(new), before, counted(new), strict=True)
+        lost = {name for name, was, now in kept if was != now} - LEFT_BEHIND
+        assert (len(repaired.losses), lost) == LOSSES[table]
 
 
 # --- a database -------------------------------------------------------------------------------------------------------

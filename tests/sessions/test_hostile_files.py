@@ -182,6 +182,7 @@ ROWS: dict[str, tuple[str, Callable[[SqliteSessionService], Awaitable[None]]]] =
     "the last revision": (f"UPDATE sessions SET revision = {LARGEST}", look),
     "the last epoch": (f"UPDATE sessions SET lease_epoch = {LARGEST}", look),
     "a compaction to come": ("UPDATE sessions SET compaction = 9", look),
+    "a compaction that is none": ("UPDATE sessions SET compaction = 1", look),
     "the last number": (f"UPDATE events SET commit_no = {LARGEST} WHERE seq = 2", write),
     "the last number of a deleted session": (f"UPDATE store SET deleted_no = {LARGEST}", write),
     "a stager in another folder": ("UPDATE artifact_versions SET stager = '../x', seq = NULL", collect),

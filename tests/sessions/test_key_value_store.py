@@ -36,12 +36,12 @@ from minirun.errors import (
     StorageFormatError,
     StorageFullError,
 )
-from minirun.sessions import KeyValueSessionService, KeyValueStore
+from minirun.sessions import InvocationStatus, KeyValueSessionService, KeyValueStore
 from minirun.testing import ScriptedLlm, check_session_service, session_service_checks
 
 from ..fork_server import program, run
 from ..kept_open import keeps
-from ..stores import HERE, append, get, texts
+from ..stores import HERE, append, begin, enter, get, texts
 
 
 class InMemory(KeyValueStore):
@@ -410,6 +410,28 @@ async def test_a_write_that_fails_somehow_may_be_stored(is_stored: bool) -> None
     assert (await get(service)).state == {"user:n": 1}
     other = await service.create_session(app_name="app", user_id="u", session_id="t")
     assert other.state == {"user:n": 1}
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_run_goes_on_only_from_what_is_stored(is_stored: bool) -> None:
+    """After a write that failed somehow, the next event of the same run is stale if that one was stored."""
+    store = Failing()
+    service = KeyValueSessionService(store)
+    await service.create_session(**HERE)
+    writer = await enter(service)
+    await begin(writer)
+    setattr(store, "after" if is_stored else "before", OSError("the cable"))
+    said = Event(author="a", message="perhaps", invocation_id="e-1")
+    with pytest.raises(StorageError, match="the cable"):
+        await writer.append(said)
+    store.before = store.after = None
+    if is_stored:
+        with pytest.raises(StaleSessionError, match="session 's' of user 'u' in app 'app' has changed since it was"):
+            await writer.append(said)
+    else:
+        await writer.append(said)
+    await writer.finish(InvocationStatus.COMPLETED)
+    assert texts(await get(service)) == ["hi", "perhaps"]
 
 
 async def test_a_write_that_is_refused_stores_nothing() -> None:

@@ -19,8 +19,9 @@ from minirun.env import Env
 from minirun.errors import InvalidValueError, StorageRolledBackError
 from minirun.sessions._postgres._database import Database
 from minirun.sessions._postgres._schema import REFUSED_OPERATION, SEPARATOR
-from minirun.sessions._postgres._state import operation
+from minirun.sessions._postgres._state import operation, take_news
 from minirun.sessions._postgres._text import read_key, stored_key
+from minirun.sessions._scoped import CachedScope
 from minirun.sessions._state import MISSING, REMOVED, Add, Extend, Write, apply_write
 
 from ..examples import examples
@@ -127,3 +128,34 @@ def test_a_key_that_was_not_written_so_is_not_read() -> None:
     for columns in ((stored, "y" * 600), ('="', None), ("=\\u0061", None)):
         with pytest.raises((ValueError, json.JSONDecodeError)):
             read_key(*columns)
+
+
+def scope(number: int, **values: Any) -> CachedScope:
+    """What is known of a user's state up to a number."""
+    found = CachedScope()
+    found.commit_no = number
+    found.values.update({f"user:{name}": value for name, value in values.items()})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("known", "news", "values", "number"),
+    [
+        (scope(5, k=5), [], {"user:k": 5}, 5),
+        (scope(5, k=5), [("user:k", "1", 4)], {"user:k": 5}, 5),
+        (scope(5, k=5), [("user:k", "1", 5)], {"user:k": 5}, 5),
+        (scope(5, k=5), [("user:k", "1", 6)], {"user:k": 1}, 6),
+        (scope(5, k=5), [("user:k", None, 6), ("user:gone", None, 7)], {}, 7),
+        (scope(5, k=5), [("user:k", None, 3), ("user:l", "[1]", 8), ("user:m", "2", 7)],
+         {"user:k": 5, "user:l": [1], "user:m": 2}, 8),
+        (scope(-1, k=5), [("user:l", "0", 0)], {"user:l": 0}, 0),
+        (scope(-1, k=5), [], {}, -1),
+    ],
+)  # fmt: skip
+def test_what_is_newer_than_what_is_known_is_taken_over(
+    known: CachedScope, news: list[tuple[str, str | None, int]], values: dict[str, Any], number: int
+) -> None:
+    """An answer that a newer one has overtaken changes nothing; what was not loaded yet is that answer alone."""
+    rows = [("app", "u", *stored_key(key), data, at) for key, data, at in news]
+    take_news("a database", {("app", ""): CachedScope(), ("app", "u"): known}, rows)
+    assert (known.values, known.commit_no) == (values, number)

@@ -57,6 +57,7 @@ from minirun.testing import ScriptedLlm
 from ..interruptions import CancelAtStep
 from ..stores import (
     HERE,
+    KEY,
     Clock,
     Elsewhere,
     append,
@@ -977,6 +978,26 @@ async def test_others_wait_for_a_leased_session(tmp_path: Path, autojump_clock: 
             await writer.finish(InvocationStatus.COMPLETED)
         assert ends == ["append", "delete"]
         assert await one.get_session(**HERE) is None
+
+
+async def test_a_session_that_another_process_has_just_entered_is_deleted_after_that(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Deleting finds the lease in its transaction, and waits until the run has left; nothing of it is gone before."""
+    path = tmp_path / "a.db"
+    async with Elsewhere(path, durability="process") as owner, Elsewhere(path, durability="process") as other:
+        await owner.create_session(**HERE)
+        writer = await enter(owner)
+        await begin(writer)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other._delete, KEY)
+            await trio.sleep(5)
+            await writer.append(Event(author="a", message="on", invocation_id="e-1"))
+            assert texts(await get(owner)) == ["hi", "on"]
+            await writer.finish(InvocationStatus.COMPLETED)
+        assert await owner.get_session(**HERE) is None
+        assert await other.get_session(**HERE) is None
+    assert sql(path, "SELECT count(*) FROM events") == [(0,)]
 
 
 @pytest.mark.parametrize("machines", [("here", "here"), ("here", "there"), ("", ""), ("", "here")])

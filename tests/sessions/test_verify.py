@@ -225,6 +225,7 @@ DAMAGES: list[tuple[str, str]] = [
     ("DELETE FROM store", "the number of the newest event is missing"),
     ("UPDATE sessions SET lease_owner = 'x' WHERE id = 3", "expected a lease with an owner and an end"),
     ("UPDATE sessions SET app_name = '-' WHERE id = 3", "app_name: expected"),
+    ("UPDATE sessions SET session_id = ' s' WHERE id = 3", "a row makes no sense: session_id: expected"),
     ("UPDATE shared_pasts SET first_seq = -1", "the past of session row 5 makes no sense: [-1, 3, 1] from 0"),
     ("UPDATE shared_pasts SET last_seq = 'x'", "the past of session row 5 makes no sense"),
     ("UPDATE shared_pasts SET last_seq = 9223372036854775807", "the past of session row 5 makes no sense"),

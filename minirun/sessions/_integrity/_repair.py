@@ -5,8 +5,9 @@ Of every session the longest beginning is kept that the hash chain vouches for; 
 from that. Rows are read one by one, by their numbers, where SQLite cannot read a table from end to end. The old file is
 only read, and whatever of it is not in the new one is told.
 
-A base of a shared scope can be derived from nothing: it stands for events that were deleted. Where it makes no sense
-the scope's values as they were stored take its place; they are told to be unchecked.
+A base of a shared scope can be derived from nothing: it stands for events that were deleted. Where it makes no sense,
+or an event that is kept does not fit what those before it make of the scope, as some of them may be lost, the scope's
+values as they were stored take its place; they are told to be unchecked.
 
 Not handled: a file whose first page SQLite cannot read, and rows below an inner page of a table that is gone.
 """
@@ -361,8 +362,16 @@ class _Repair:
         bases = self._bases(stored)
         for (app, user), base in bases.items():
             new.execute("INSERT INTO shared_base VALUES (?, ?, ?, ?)", (app, user, base.base_no, dumps(base.values)))
+        unfit: list[tuple[str, str]] = []  # events that do not fit what the others make of a scope, as some are lost
+        scopes = fold_shared(new, lambda *told: unfit.append(told))
+        problems = dict(reversed(unfit))  # the first one of each scope
+        for app, user in [place for place in scopes if scope_place(*place) in problems]:
+            base = bases[app, user] = self._stored_base(app, user, stored, problems[scope_place(app, user)])
+            values = (app, user, base.base_no, dumps(base.values))
+            new.execute("INSERT OR REPLACE INTO shared_base VALUES (?, ?, ?, ?)", values)
+        if unfit:
+            scopes = fold_shared(new, self._lose)
         new.execute("UPDATE store SET deleted_no = ?", (max((base.base_no for base in bases.values()), default=0),))
-        scopes = fold_shared(new, self._lose)
         for (app, user), scope in scopes.items():
             for key in scope.values.keys() | scope.numbers.keys():
                 data = dumps(scope.values[key]) if key in scope.values else None
@@ -399,10 +408,11 @@ class _Repair:
             except (ValueError, TypeError, RecursionError) as error:
                 problem = str(error)
             if problem:
-                bases[app, user] = self._stored_base(app, user, stored, problem)
+                bases[app, user] = self._stored_base(app, user, stored, f"its base makes no sense ({problem})")
         if not whole:
             for app, user in stored.keys() - bases.keys():
-                bases[app, user] = self._stored_base(app, user, stored, "nobody knows whether it had one")
+                problem = "its base makes no sense (nobody knows whether it had one)"
+                bases[app, user] = self._stored_base(app, user, stored, problem)
         return bases
 
     def _deleted_no(self) -> int:
@@ -431,7 +441,7 @@ class _Repair:
                 values |= base_values(user, newest, f"{{{dumps(key)}:{data}}}")
             except (ValueError, TypeError, RecursionError):
                 pass  # told as a value that is other than it was
-        self._lose(scope_place(app, user), f"its base makes no sense ({problem}); its values are kept unchecked")
+        self._lose(scope_place(app, user), f"{problem}; its values are kept unchecked")
         return SharedScope(values, newest)
 
 

@@ -37,7 +37,7 @@ from .._past import LogFold
 from .._scoped import CHAIN_START, SEQ_MAX, Segment
 from .._sqlite._errors import SQLITE_ERRORS
 from .._sqlite._format import APPLICATION_ID, foreign_parts
-from .._sqlite._logs import link, newest_no, read_segments
+from .._sqlite._logs import NUMBER_MAX, link, newest_no, read_segments
 from .._sqlite._rows import ROW, Row, read_open_calls, row_of
 from .._sqlite._schema import FORMAT
 from .._sqlite._state import NO_USER, shared_user
@@ -215,7 +215,7 @@ class _Verifier:
             self._guarded("file", check)
         return self._damages
 
-    def _guarded(self, place: str, check: Callable[[], None]) -> None:
+    def _guarded(self, place: str, check: Callable[[], object]) -> None:
         try:
             check()
         except SQLITE_ERRORS as error:
@@ -249,12 +249,8 @@ class _Verifier:
     def _check_sessions(self) -> None:
         for columns in self._db.execute(f"SELECT app_name, user_id, session_id, {ROW} FROM sessions s ORDER BY id"):
             key = SessionKey(*columns[:3])
-            self._guarded(str(key), partial(self._check_name, key))
+            self._guarded(str(key), partial(session_key, *columns[:3]))  # raises where one is no name
             self._guarded(str(key), partial(self._check_session, str(key), columns[3:]))
-
-    def _check_name(self, key: SessionKey) -> None:
-        if session_key(key.app_name, key.user_id, key.session_id) != key:
-            self._report(str(key), "there is space around its name")
 
     def _check_session(self, place: str, columns: Sequence[Any]) -> None:
         row = row_of(columns)
@@ -423,7 +419,7 @@ def could_end(status: object, seq: int, end_seq: object, revision: int) -> bool:
 
 def lease_problem(epoch: int, owner: object, expires: object) -> str:
     """What is wrong with these parts of a session's lease; nothing, if it can be one, or none."""
-    if (owner is None) == (expires is None) and epoch >= 0:
+    if (owner is None) == (expires is None) and 0 <= epoch < NUMBER_MAX:
         return ""
     return f"expected a lease with an owner and an end, or none, found {epoch}, {brief(owner, 40)}, {expires}"
 

@@ -61,8 +61,7 @@ class Append:
         self.gone = live.gone
         self.is_shared = is_shared(event)
         self._changes = apply_event(live.values, event, shared=False)
-        visible = None if undone is None else undone.visible
-        self._calls = live.call_changes(event, tracked=writer is not None, visible=visible)
+        self._calls = live.call_changes(event, tracked=writer is not None)
         self._compaction = self._compaction_after()
 
     @property

@@ -30,6 +30,7 @@ from ._artifacts import fork_artifacts, reserved_rows, taken_error, taken_name
 from ._cache import CALLS, FIND, PASTS, STATE, THERE, SessionCache
 from ._create import check_counter, check_duplicate
 from ._database import Database
+from ._logs import is_there
 from ._rows import INVOCATION, call_of, call_row, corrupt, read_segments, row_of, stored_invocation, stored_status
 from ._statement import Rows, fork_call
 from ._text import stored_key
@@ -75,9 +76,10 @@ async def fork_session(
             if not log:
                 return False
             past = Past(log, at)
-        newest, chain = await _newest(database, segments[-1], at)
-        if past is None or past.newest.id == newest.id:
-            break  # else the session was deleted and made again meanwhile
+        at_end = await _newest(database, source.id, segments[-1], at)
+        if at_end is not None and (past is None or past.newest.id == at_end[0].id):
+            break  # else the session was deleted meanwhile, and perhaps made again
+    newest, chain = at_end
     rows: Rows = defaultdict(list)
     if past is None:
         rows["set_state"] += [(1, *columns) for columns in state.rows]
@@ -110,9 +112,11 @@ async def fork_session(
     return True
 
 
-async def _newest(database: Database, segment: Segment, at: int) -> tuple[Event, bytes]:
-    """The event *at*, which is in this segment, and its link."""
+async def _newest(database: Database, session: int, segment: Segment, at: int) -> tuple[Event, bytes] | None:
+    """The event *at* of a session, which is in this segment, and its link; None if the session was deleted."""
     [result] = await database.read(_LINK(segment.log, at))
+    if not result.rows and not await is_there(database, session):
+        return None
     try:
         [(chain, data)] = result.rows
         return from_json(Event, data), chain

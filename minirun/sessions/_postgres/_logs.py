@@ -14,7 +14,7 @@ from .._scoped import Segment
 from ._database import Database
 from ._rows import corrupt
 
-__all__ = ["events_of", "log_of", "read_lines"]
+__all__ = ["events_of", "is_there", "log_of", "read_lines"]
 
 _LINES: Final = Statement(
     "lines",
@@ -50,11 +50,15 @@ async def read_lines(database: Database, segments: Sequence[Segment], first: int
         return []
     rows = [row for result in await database.read(*wanted) for row in result.rows]
     session = segments[-1].log
-    if [seq for seq, _ in rows] != list(range(first, until)):
-        [result] = await database.read(_EXISTS(session))
-        if not result.rows:
-            return None
+    if [seq for seq, _ in rows] != list(range(first, until)) and not await is_there(database, session):
+        return None
     return events_of(database.name, session, rows, first, until)
+
+
+async def is_there(database: Database, session: int) -> bool:
+    """Whether there is a session of this number."""
+    [result] = await database.read(_EXISTS(session))
+    return bool(result.rows)
 
 
 def events_of(name: str, session: int, rows: Sequence[Sequence[Any]], first: int, until: int) -> list[Line]:

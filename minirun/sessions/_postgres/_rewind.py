@@ -1,15 +1,13 @@
-"""What a rewind needs beside the append of its event: all that it may undo, and the invocations that it undoes."""
+"""What a rewind needs beside the append of its event: the compaction before it, and the invocations that it undoes."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
 from ..._postgres._values import Statement
-from ...errors import SessionNotFoundError
 from ...events import Event
 from .._call_fold import in_order, waiting_invocations
 from .._compactions import Compaction
-from .._live import visible_tail
 from .._past import rewound_invocation
 from .._store import SessionWriter
 from ._cache import SessionCache
@@ -30,8 +28,6 @@ _UNDONE: Final = Statement(
 class Undone(NamedTuple):
     """What is known before a rewind is stored; if the session changes meanwhile, the rewind is stale."""
 
-    visible: list[Event] | None
-    """All of the session that is visible, where not all of it is loaded."""
     compaction: Compaction | None
     """The one that is in force once the event is stored."""
     runs: list[tuple[str, str, int | None]]
@@ -41,27 +37,15 @@ class Undone(NamedTuple):
 async def read_undone(
     database: Database, cache: SessionCache, live: DatabaseSession, event: Event, writer: SessionWriter | None
 ) -> Undone:
-    """
-    Read what storing *event*, which undoes others, has to know.
-
-    Raises:
-        SessionNotFoundError: The session was deleted.
-    """
+    """Read what storing *event*, which undoes others, has to know."""
     target = event.actions.rewind_before_seq
     assert target is not None
     assert event.seq is not None
-    visible = None
-    if live.first_seq > 1:
-        lines = await cache.lines(live, 1, live.revision + 1)
-        if lines is None:
-            msg = f"{live.key} was deleted"
-            raise SessionNotFoundError(msg)
-        visible = visible_tail((line for line, _ in reversed(lines)), live.revision + 1)[0]
     compaction = live.compaction
     while compaction is not None and compaction.seq >= target:
         compaction = await cache.compaction_at(live.segments, compaction.previous_seq)
     calls = dict(live.open_calls)
-    changes = live.call_changes(event, tracked=writer is not None, visible=visible)
+    changes = live.call_changes(event, tracked=writer is not None)
     calls = {name: call for name, call in {**calls, **changes}.items() if call is not None}
     waiting = waiting_invocations(in_order(calls))
     [result] = await database.read(_UNDONE(live.incarnation, target))
@@ -71,4 +55,4 @@ async def read_undone(
         if writer is None or found.invocation_id != writer.invocation_id:
             run = rewound_invocation(found, target, event.seq, waits=found.invocation_id in waiting)
             runs.append((stored_key(run.invocation_id)[0], stored_status(run.status), run.end_seq))
-    return Undone(visible, compaction, runs)
+    return Undone(compaction, runs)

@@ -90,13 +90,7 @@ class Append:
         compaction = self._compaction_after(db)
         epoch = self.epoch = self._update_row(db, chain, 0 if compaction is None else compaction.seq)
         changes = write_event(db, live, values, event, self._line, chain, number)
-        if is_rewind:
-            from ._rewind import rewind_invocations, visible_history  # few sessions are rewound
-
-            visible = visible_history(db, self._cache, live)
-            calls = live.call_changes(event, tracked=writer is not None, visible=visible)
-        else:
-            calls = live.call_changes(event, tracked=writer is not None)
+        calls = live.call_changes(event, tracked=writer is not None)
         write_calls(db, live.incarnation, calls, number)
         named = event.actions.named_artifacts()
         if named:
@@ -104,6 +98,8 @@ class Append:
 
             publish_artifacts(db, live.key, self._seq, named)
         if is_rewind:
+            from ._rewind import rewind_invocations  # few sessions are rewound
+
             rewind_invocations(db, self._cache.file.name, live, event, writer)
         if writer is not None and self._begins:
             run = invocation_of(live.key, writer.invocation_id, InvocationStatus.RUNNING, self._seq)

@@ -1,4 +1,4 @@
-"""What a rewind needs beside the append of its event: all that it may undo, and the invocations that it undoes."""
+"""What a rewind needs beside the append of its event: the invocations that it undoes."""
 
 from __future__ import annotations
 
@@ -6,24 +6,13 @@ import sqlite3
 
 from ...events import Event
 from .._call_fold import waiting_invocations
-from .._live import visible_tail
 from .._past import rewound_invocation
 from .._scoped import ScopedSession
 from .._store import SessionWriter
-from ._cache import SessionCache
-from ._logs import read_lines
 from ._queries import INVOCATION, stored_invocation
 from ._rows import read_open_calls, stored_status
 
-__all__ = ["rewind_invocations", "visible_history"]
-
-
-def visible_history(db: sqlite3.Connection, cache: SessionCache, live: ScopedSession) -> list[Event] | None:
-    """All of the session that is visible, where not all of it is loaded; else None."""
-    if live.first_seq <= 1:
-        return None
-    lines = read_lines(db, cache.file.name, live.segments, 1, live.revision + 1)
-    return visible_tail((line for line, _ in reversed(lines)), live.revision + 1)[0]
+__all__ = ["rewind_invocations"]
 
 
 def rewind_invocations(
