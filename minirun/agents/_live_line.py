@@ -241,7 +241,7 @@ class Line:
         while limit is not None:
             if self.invocation.waits or (self.talk is not None and self.talk.is_busy):
                 self.is_active()  # somebody is at work, or was asked, and takes the time that it takes
-            left = self._active_at + limit - trio.current_time()
+            left = max(self._active_at, self.playing.until) + limit - trio.current_time()
             if left <= 0:
                 msg = f"nobody has said anything in the live run for RunConfig.idle_s={limit} seconds"
                 raise IdleTimeoutError(msg)
