@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..runtime._invocation import Invocation
     from ._live_making import Calling
 
-__all__ = ["Line", "check_agents", "line_of"]
+__all__ = ["Line", "check_agents"]
 
 # What an agent may have that only makes sense where a whole answer is there before anybody hears it.
 _WHOLE = ("output_schema", "output_validator", "input_guardrails", "output_guardrails", "planner", "code_executor")
@@ -246,12 +246,6 @@ class Line:
                 msg = f"nobody has said anything in the live run for RunConfig.idle_s={limit} seconds"
                 raise IdleTimeoutError(msg)
             await trio.sleep(left)
-
-
-def line_of(context: InvocationContext) -> Line | None:
-    """The line of the live run that *context* belongs to; None if it is another run."""
-    line: Line | None = context._invocation.memo.get(LINE)
-    return line
 
 
 def check_agents(root: BaseAgent, plugins: Collection[str]) -> None:
