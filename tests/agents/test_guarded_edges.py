@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minirun import App, InMemoryRunner, LlmAgent, Runner
+from minirun import App, InMemoryRunner, LlmAgent, RunConfig, Runner
 from minirun.agents import Guardrail
 from minirun.code_executors import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
 from minirun.errors import GuardrailTripwireError, InvalidValueError, ModelConnectionError
@@ -135,6 +135,21 @@ async def test_what_is_no_word_is_not_looked_at() -> None:
     agent = LlmAgent(name="a", model=ScriptedLlm([said, thought, "two"]), tools=[look], output_guardrails=[see])
     await run_to_end(runner_of(agent))
     assert seen == [("model", ["one"]), ("model", ["two"])]
+
+
+async def test_a_hook_that_answers_beside_a_guardrail_asks_no_model() -> None:
+    """Its answer to a message that is replaced is dropped, and counts as no question; it is asked again."""
+    asked: list[str] = []
+
+    def before(callback_context: Any, llm_request: Any) -> LlmResponse:
+        asked.append(llm_request.contents[-1].text)
+        return LlmResponse(content=Content(role="model", parts=[Part(text=f"mine: {asked[-1]}")]))
+
+    model = ScriptedLlm([])
+    agent = LlmAgent(name="a", model=model, before_model_callback=before, input_guardrails=[saying("other")])
+    events, _ = await run_to_end(runner_of(agent), run_config=RunConfig(max_llm_calls=1))
+    assert asked in (["go", "other"], ["other"])
+    assert [event.text for event in events] == ["other", "mine: other"]
 
 
 # --- plans and code ---------------------------------------------------------------------------------------------------
