@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from trio.testing import MockClock
 
 from minirun import (
     AgentTool,
@@ -23,13 +24,15 @@ from minirun import (
     ReadonlyContext,
 )
 from minirun.agents import Guardrail
-from minirun.errors import ConfigurationError
+from minirun.errors import ConfigurationError, ModelConnectionError
 from minirun.planners import BuiltInPlanner
-from minirun.testing import ScriptedLlm
+from minirun.testing import ScriptedLive, ScriptedLlm
+from minirun.testing._live_dialects import DialectName
 from minirun.tools import BaseTool, BaseToolset
 from minirun.types import Blob, FunctionDeclaration, GenerateContentConfig, ThinkingConfig
 
 from ..helpers import Logic, look, run_to_end, runner_for, stored_events
+from ..live_client import both, conversing, new_runner
 
 SOUND = Content(role="user", parts=[Part(inline_data=Blob(data=b"\0\0", mime_type="audio/pcm"))])
 TEXTS = Content(role="user", parts=[Part(text="One."), Part(text=""), Part(text="Two.")])
@@ -291,3 +294,41 @@ def test_a_mode_of_nodes_is_refused_elsewhere(mode: Any) -> None:
     with pytest.raises(ConfigurationError, match=message):
         App("app", agent)
     InMemoryRunner(agent=LlmAgent(name="b", model=ScriptedLlm([]), mode="chat"))
+
+
+HOOKS = {
+    "before_agent_callback": "Content",
+    "after_agent_callback": "Content",
+    "before_model_callback": "LlmResponse",
+    "after_model_callback": "LlmResponse",
+    "on_model_error_callback": "LlmResponse",
+}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+async def test_a_callback_that_returns_something_else_fails_the_run(name: str) -> None:
+    """The error names the callback, and what it may return."""
+
+    def hook(**arguments: Any) -> Any:
+        return 5
+
+    said: Any = ModelConnectionError("broken") if name == "on_model_error_callback" else "hi"
+    hooks: dict[str, Any] = {name: hook}
+    agent = LlmAgent(name="a", model=ScriptedLlm([said]), model_retry=None, **hooks)
+    with pytest.raises(TypeError, match=f"expected {name} to return {HOOKS[name]} or None, found 5"):
+        await run_to_end(runner_for(agent))
+
+
+@pytest.mark.parametrize("name", ["before_model_callback", "after_model_callback"])
+@both
+async def test_a_callback_of_a_live_run_that_returns_something_else_fails_it(
+    dialect: DialectName, name: str, autojump_clock: MockClock
+) -> None:
+    """As in writing."""
+    model = ScriptedLive(["Hi."], dialect=dialect)
+    hooks: dict[str, Any] = {name: lambda **arguments: 5}
+    async with new_runner(model, **hooks) as runner, conversing(runner) as client:
+        await client.live.send_text("hi")
+        await client.hear_out()
+    assert isinstance(client.failure, TypeError)
+    assert str(client.failure) == f"expected {name} to return LlmResponse or None, found 5"

@@ -15,7 +15,7 @@ from minirun.testing import LiveSent, ScriptedLive, ScriptedLlm, call, say
 from minirun.testing._live_dialects import DialectName
 from minirun.tools import FunctionTool
 
-from ..live_client import both, conversing, lines, new_runner, stored
+from ..live_client import both, conversing, lines, new_runner, sent_of, stored
 from ..live_records import recorded, records
 
 
@@ -73,6 +73,31 @@ async def test_an_agent_may_have_live_logic_of_its_own(dialect: DialectName, aut
         2.00 > content user: 'hi' ? id=e4
         4.00 > close
     """)
+
+
+async def test_what_is_said_while_another_call_holds_up_a_handover_waits(autojump_clock: MockClock) -> None:
+    """Calls of one answer are made together; nothing more goes to the agent that leaves, and the next one hears it."""
+
+    async def slow() -> str:
+        """Take two seconds."""
+        await trio.sleep(2)
+        return "done"
+
+    async def act(live: LiveRun) -> None:
+        await live.send_text("buy")
+        await trio.sleep(1)
+        await live.send_text("a hat")
+        await trio.sleep(5)
+
+    front = ScriptedLive([[call("slow"), call("transfer_to_agent", agent_name="shop")]], dialect="gemini")
+    back = ScriptedLive([say("Shop."), say("A hat.")], dialect="gemini")
+    shop = LlmAgent(name="shop", model=back)
+    agent = LlmAgent(name="root", model=front, sub_agents=[shop], tools=[slow])
+    async with new_runner(front, agent=agent) as runner:
+        began = trio.current_time()
+        await recorded(runner, front, act)
+    assert [each.text for each in sent_of(front, "content")] == ["buy"]
+    assert [(each.text, each.at - began) for each in sent_of(back, "content")] == [("a hat", 2.0)]
 
 
 class Silent(BaseAgent):
