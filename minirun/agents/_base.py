@@ -129,8 +129,7 @@ def _hooks(value: Hooks, name: str, parameters: Sequence[str]) -> tuple[Hook, ..
     hooks: tuple[Any, ...] = FrozenTuple(() if value is None else given)
     for hook in hooks:
         if not callable(hook):
-            msg = f"expected {name} to be a function or a list of functions, found {brief(hook)}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"expected {name} to be a function or a list of functions, found {brief(hook)}")
         if (error := misfit(hook, **dict.fromkeys(parameters))) is not None:
             msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {brief(hook)}: {error}"
             raise ConfigurationError(msg)
