@@ -123,6 +123,21 @@ async def test_an_answer_by_tool_is_not_replaced_by_anything_else(text: str) -> 
         await run_to_end(runner_of(agent))
 
 
+@pytest.mark.parametrize("role", ["user", "model"])
+async def test_a_replacement_has_the_role_of_what_it_replaces(role: str) -> None:
+    """Whatever role the guardrail has given it: the message is the user's, and the answer the model's."""
+
+    def replace(context: Any, content: Content) -> Content:
+        return Content(role=role, parts=[Part(text=f"({content.text})")])
+
+    model = ScriptedLlm(["said"])
+    guardrails = [Guardrail(replace, parallel=False)]
+    agent = LlmAgent(name="a", model=model, input_guardrails=guardrails, output_guardrails=[replace])
+    events, _ = await run_to_end(runner_of(agent))
+    assert [(content.role, content.text) for content in model.requests[0].contents] == [("user", "(go)")]
+    assert events[-1].content == Content(role="model", parts=[Part(text="(said)")])
+
+
 async def test_what_is_no_word_is_not_looked_at() -> None:
     """Thoughts and calls are nobody's answer: an output guardrail sees the text beside them, in the model's role."""
     seen: list[Any] = []
