@@ -125,11 +125,11 @@ def hooks_field(name: str, *parameters: str) -> Any:
 
 def _hooks(value: Hooks, name: str, parameters: Sequence[str]) -> tuple[Hook, ...]:
     """Return the hooks of one field; raises ConfigurationError if one cannot be called with these parameters."""
-    hooks = FrozenTuple(() if value is None else (value,) if callable(value) else value)
+    given = value if isinstance(value, Iterable) and not callable(value) else (value,)
+    hooks: tuple[Any, ...] = FrozenTuple(() if value is None else given)
     for hook in hooks:
         if not callable(hook):
-            msg = f"expected {name} to be a function or a list of functions, found {brief(hook)}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"expected {name} to be a function or a list of functions, found {brief(hook)}")
         if (error := misfit(hook, **dict.fromkeys(parameters))) is not None:
             msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {brief(hook)}: {error}"
             raise ConfigurationError(msg)

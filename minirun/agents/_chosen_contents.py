@@ -55,9 +55,6 @@ def choose(
     if callable(agent.include_contents):
         shown = _chosen(agent.include_contents, "include_contents", ctx, shown)
     transcript.read(_paired(shown, answered))
-    if not transcript.contents():  # providers refuse that
-        go_on = Content(role="user", parts=[Part(text=transcript.prompts.go_on)])
-        transcript.read([Event(author="user", seq=0, content=go_on)])
     return transcript
 
 

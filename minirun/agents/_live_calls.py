@@ -150,6 +150,7 @@ class Calls:
         async with calling.lock if calling.made.actions.replay.alone else nullcontext():
             batch = await self.run(context, calling, calls)
         self._running -= counts
+        self.talk.line.is_active()
         self.talk.inbox.post((Input.RESULTS, batch))
 
     async def run(self, context: InvocationContext, calling: Calling, calls: Sequence[FunctionCall]) -> Batch:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..runtime._invocation import Invocation
     from ._live_making import Calling
 
-__all__ = ["Line", "check_agents", "line_of"]
+__all__ = ["Line", "check_agents"]
 
 # What an agent may have that only makes sense where a whole answer is there before anybody hears it.
 _WHOLE = ("output_schema", "output_validator", "input_guardrails", "output_guardrails", "planner", "code_executor")
@@ -241,17 +241,11 @@ class Line:
         while limit is not None:
             if self.invocation.waits or (self.talk is not None and self.talk.is_busy):
                 self.is_active()  # somebody is at work, or was asked, and takes the time that it takes
-            left = self._active_at + limit - trio.current_time()
+            left = max(self._active_at, self.playing.until) + limit - trio.current_time()
             if left <= 0:
                 msg = f"nobody has said anything in the live run for RunConfig.idle_s={limit} seconds"
                 raise IdleTimeoutError(msg)
             await trio.sleep(left)
-
-
-def line_of(context: InvocationContext) -> Line | None:
-    """The line of the live run that *context* belongs to; None if it is another run."""
-    line: Line | None = context._invocation.memo.get(LINE)
-    return line
 
 
 def check_agents(root: BaseAgent, plugins: Collection[str]) -> None:

@@ -164,13 +164,14 @@ def _rate(mime_type: str) -> int | None:
             "convert it to samples of 16 bits in one channel"
         )
         raise InvalidMessageError(msg)
-    given = dict(each.partition("=")[::2] for each in parameters)
+    pairs = (each.partition("=") for each in parameters)
+    given = {name.strip(): text.strip() for name, _, text in pairs}
     if len(given) < len(parameters):
         raise InvalidMessageError(f"expected each parameter once, found {brief(mime_type)}; name one rate")
-    rate = given.get("rate", str(DEFAULT_RATE)).strip()
+    rate = given.get("rate", str(DEFAULT_RATE))
     if not (rate.isascii() and rate.isdigit() and len(rate) <= 9 and 1 <= int(rate) <= RATE_MAX):
         raise InvalidMessageError(f"expected a rate from 1 to {RATE_MAX} samples a second, found {brief(mime_type)}")
-    if given.get("channels", "1").strip() != "1":
+    if given.get("channels", "1") != "1":
         raise InvalidMessageError(f"expected sound of one channel, found {brief(mime_type)}; mix them")
     return int(rate)
 
@@ -319,8 +320,8 @@ class LiveRequestQueue:
         if isinstance(blob, Blob):
             self._check_open()
             self._check_media(blob)
-            ns = _sound_ns(blob)
-            if self._has_room(0, max(ns, 0)) and not self._audio_line.locked():
+            ns = max(_sound_ns(blob), 0)
+            if ns <= self._audio_ns_max and self._has_room(0, ns) and not self._audio_line.locked():
                 await trio.lowlevel.checkpoint_if_cancelled()
                 self._take_blob(blob)
                 if self._arrival is not None:

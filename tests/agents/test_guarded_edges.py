@@ -1,0 +1,215 @@
+"""Where guardrails, planners, code and validators meet what is odd: failures, and replacements that do not fit."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from minirun import App, InMemoryRunner, LlmAgent, RunConfig, Runner
+from minirun.agents import Guardrail
+from minirun.code_executors import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
+from minirun.errors import GuardrailTripwireError, InvalidValueError, ModelConnectionError
+from minirun.models import LlmResponse
+from minirun.planners import PlanReActPlanner
+from minirun.testing import ScriptedLlm, call
+from minirun.types import Content, Part
+
+from ..helpers import look, run_to_end, stored_events
+
+FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def runner_of(agent: Any, **options: Any) -> Runner:
+    """A runner over a fresh in-memory session."""
+    return InMemoryRunner(app=App("app", agent, **options), app_name="app", auto_create_session=True)
+
+
+def saying(text: str) -> Any:
+    """A guardrail that says this whatever it is shown."""
+    return lambda context, content: text
+
+
+# --- guardrails -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_what_one_has_replaced_may_trip_the_next(parallel: bool) -> None:
+    """The later one is asked again about what the earlier one says, and its word counts."""
+    seen: list[str] = []
+
+    def second(context: Any, content: Content) -> str | None:
+        seen.append(content.text)
+        if content.text == "one":
+            raise GuardrailTripwireError({"found": "one"})
+        return "two"
+
+    guardrails = [Guardrail(each, parallel=parallel) for each in (saying("one"), second)]
+    agent = LlmAgent(name="a", model=ScriptedLlm(["fine"]), input_guardrails=guardrails)
+    with pytest.raises(GuardrailTripwireError) as caught:
+        await run_to_end(runner_of(agent))
+    assert (caught.value.guardrail, caught.value.info) == ("second", {"found": "one"})
+    assert seen == ["go", "one"]
+
+
+async def test_one_that_has_nothing_to_say_is_not_asked_again() -> None:
+    """Only what would replace the message is asked about what it has become."""
+    seen: list[str] = []
+
+    def silent(context: Any, content: Content) -> None:
+        seen.append(content.text)
+
+    model = ScriptedLlm(["fine"])
+    guardrails = [
+        Guardrail(each, parallel=False) for each in (saying("one"), silent, lambda c, content: content.text * 2)
+    ]
+    await run_to_end(runner_of(LlmAgent(name="a", model=model, input_guardrails=guardrails)))
+    assert seen == ["go"]
+    assert [content.text for content in model.requests[0].contents] == ["oneone"]
+
+
+async def test_a_model_that_fails_beside_a_guardrail_fails_the_run() -> None:
+    """Its error is the run's, after the verdict, which is stored."""
+    model = ScriptedLlm([ModelConnectionError("broken")])
+    agent = LlmAgent(name="a", model=model, model_retry=None, input_guardrails=[lambda context, content: None])
+    runner = runner_of(agent)
+    with pytest.raises(ModelConnectionError, match="broken"):
+        await run_to_end(runner)
+    events = await stored_events(runner)
+    assert [(event.output or {}).get("verdict") for event in events] == [None, "passed", None]
+    assert events[-1].error_code == "ModelConnectionError"
+
+
+async def test_a_hook_answers_for_a_model_that_fails_beside_a_guardrail() -> None:
+    """It is asked as without guardrails."""
+
+    def on_error(callback_context: Any, llm_request: Any, error: Exception) -> LlmResponse:
+        return LlmResponse(content=Content(role="model", parts=[Part(text=f"sorry: {error}")]))
+
+    model = ScriptedLlm([ModelConnectionError("broken")])
+    guardrails = [lambda context, content: None]
+    agent = LlmAgent(
+        name="a", model=model, model_retry=None, input_guardrails=guardrails, on_model_error_callback=on_error
+    )
+    events, _ = await run_to_end(runner_of(agent))
+    assert events[-1].text == "sorry: broken"
+
+
+async def test_an_answer_by_tool_may_be_replaced_by_another_object() -> None:
+    """The call of the answer has the new arguments, and stands behind the others."""
+    both = Content(role="model", parts=[call("set_model_response", n=1), call("look", n=2)])
+    agent = LlmAgent(
+        name="a", model=ScriptedLlm([both]), tools=[look], output_schema=FORM, output_guardrails=[saying('{"n": 7}')]
+    )
+    events, run = await run_to_end(runner_of(agent))
+    assert [(each.name, each.args) for each in events[0].get_function_calls()] == [
+        ("look", {"n": 2}),
+        ("set_model_response", {"n": 7}),
+    ]
+    assert run.answer is not None
+    assert run.answer.output == {"n": 7}
+
+
+@pytest.mark.parametrize("text", ["seven", "[7]", "7"])
+async def test_an_answer_by_tool_is_not_replaced_by_anything_else(text: str) -> None:
+    """The error says what was expected, and no hook for a failing model is asked."""
+    agent = LlmAgent(
+        name="a", model=ScriptedLlm([call("set_model_response", n=1)]), tools=[look], output_schema=FORM,
+        output_guardrails=[saying(text)],
+    )  # fmt: skip
+    expected = f"what an output guardrail returned: expected the JSON object that is the answer, found '{text}'"
+    with pytest.raises(InvalidValueError, match=re.escape(expected)):
+        await run_to_end(runner_of(agent))
+
+
+@pytest.mark.parametrize("role", ["user", "model"])
+async def test_a_replacement_has_the_role_of_what_it_replaces(role: str) -> None:
+    """Whatever role the guardrail has given it: the message is the user's, and the answer the model's."""
+
+    def replace(context: Any, content: Content) -> Content:
+        return Content(role=role, parts=[Part(text=f"({content.text})")])
+
+    model = ScriptedLlm(["said"])
+    guardrails = [Guardrail(replace, parallel=False)]
+    agent = LlmAgent(name="a", model=model, input_guardrails=guardrails, output_guardrails=[replace])
+    events, _ = await run_to_end(runner_of(agent))
+    assert [(content.role, content.text) for content in model.requests[0].contents] == [("user", "(go)")]
+    assert events[-1].content == Content(role="model", parts=[Part(text="(said)")])
+
+
+async def test_what_is_no_word_is_not_looked_at() -> None:
+    """Thoughts and calls are nobody's answer: an output guardrail sees the text beside them, in the model's role."""
+    seen: list[Any] = []
+
+    def see(context: Any, content: Content) -> None:
+        seen.append((content.role, [part.text for part in content.parts]))
+
+    said = Content(role="model", parts=[Part(text="hm", thought=True), Part(text="one"), Part(text=""), call("look")])
+    thought = Content(role="model", parts=[Part(text="hm", thought=True), call("look")])
+    agent = LlmAgent(name="a", model=ScriptedLlm([said, thought, "two"]), tools=[look], output_guardrails=[see])
+    await run_to_end(runner_of(agent))
+    assert seen == [("model", ["one"]), ("model", ["two"])]
+
+
+async def test_a_hook_that_answers_beside_a_guardrail_asks_no_model() -> None:
+    """Its answer to a message that is replaced is dropped, and counts as no question; it is asked again."""
+    asked: list[str] = []
+
+    def before(callback_context: Any, llm_request: Any) -> LlmResponse:
+        asked.append(llm_request.contents[-1].text)
+        return LlmResponse(content=Content(role="model", parts=[Part(text=f"mine: {asked[-1]}")]))
+
+    model = ScriptedLlm([])
+    agent = LlmAgent(name="a", model=model, before_model_callback=before, input_guardrails=[saying("other")])
+    events, _ = await run_to_end(runner_of(agent), run_config=RunConfig(max_llm_calls=1))
+    assert asked in (["go", "other"], ["other"])
+    assert [event.text for event in events] == ["other", "mine: other"]
+
+
+# --- plans and code ---------------------------------------------------------------------------------------------------
+
+
+def executor(result: Any) -> BaseCodeExecutor:
+    """One that runs code by rote."""
+
+    class Executor(BaseCodeExecutor):
+        def execute_code(self, context: Any, given: CodeExecutionInput) -> Any:
+            return result
+
+    return Executor()
+
+
+async def test_an_executor_returns_a_result() -> None:
+    """What is none fails the run, by the name of its class."""
+    agent = LlmAgent(name="a", model=ScriptedLlm(["```python\n1\n```"]), code_executor=executor("1"))
+    message = "expected Executor.execute_code to return a CodeExecutionResult, found '1'"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        await run_to_end(runner_of(agent))
+
+
+async def test_code_is_no_answer_to_be_validated() -> None:
+    """A validator sees the final answer only, and code is none; nor is it kept under the key."""
+    seen: list[str] = []
+    agent = LlmAgent(
+        name="a", model=ScriptedLlm(["one ```python\n1\n```", "two"]), output_key="said",
+        code_executor=executor(CodeExecutionResult(stdout="1")),
+        output_validator=lambda context, text: seen.append(text),
+    )  # fmt: skip
+    events, _ = await run_to_end(runner_of(agent))
+    assert seen == ["two"]
+    assert [event.actions.state_delta for event in events] == [{}, {}, {"said": "two"}]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        LlmResponse(error_code="SAFETY", error_message="no"),
+        LlmResponse(content=Content(role="model", parts=[Part(text="/*PLANNING*/ plan")]), error_code="SAFETY"),
+    ],
+)
+async def test_an_answer_that_has_failed_is_no_plan(answer: LlmResponse) -> None:
+    """It is stored as it is, and nobody is asked to go on."""
+    agent = LlmAgent(name="a", model=ScriptedLlm([answer]), planner=PlanReActPlanner())
+    events, _ = await run_to_end(runner_of(agent))
+    assert [(event.error_code, event.content) for event in events] == [("SAFETY", answer.content)]
