@@ -146,8 +146,7 @@ class Attempts:
             response = secrets.out_of(found.response)
             if response is found.response:
                 return found
-            hidden = found._replace(response=response)
-            return hidden._replace(value=hidden.told)
+            return found._replace(value=response if found.is_whole else response["result"], response=response)
         except InvalidValueError as error:
             return self._failed(error)._replace(is_final=True)
 

@@ -135,10 +135,8 @@ class ToolCall:
         if isinstance(self.outcome, Result) and any(self._hooks("after_tool_callback")):
             returned = self.outcome.value
             value = await self.ask_hooks("after_tool_callback", args, tool_response=returned)
-            if value is not None:
-                self.outcome = result_of(value, self.call.name)
-            elif returned is not self.outcome.told:  # else it is frozen; a hook may have changed it in place
-                self.outcome = result_of(returned, self.call.name)
+            if value is not None or returned is not self.outcome.told:  # what is not frozen may be changed by now
+                self.outcome = result_of(returned if value is None else value, self.call.name)
         if isinstance(self.outcome, Result) and self.tool.is_long_running:
             self.initial_result, self.outcome = self.outcome.told, None
             self.is_begun = self.is_waiting = True

@@ -20,10 +20,10 @@ class Result(NamedTuple):
 
     value: Any
     response: FrozenDict
+    parts: Sequence[Part]
+    """The media in it."""
     is_whole: bool
     """Whether the response is the value itself; else it is `{"result": value}`."""
-    parts: Sequence[Part] = EMPTY_LIST
-    """The media in it."""
 
     @property
     def told(self) -> Any:
@@ -40,12 +40,11 @@ def result_of(value: Any, name: str) -> Result:
     """
     path, is_whole = f"result of {name!r}", isinstance(value, dict)
     try:
-        return Result(value, freeze(value if is_whole else {"result": value}, path), is_whole)
+        return Result(value, freeze(value if is_whole else {"result": value}, path), EMPTY_LIST, is_whole)
     except InvalidValueError:
         from ._media import told_of  # most results are JSON
 
-        response, parts = told_of(value, path)
-        return Result(value, response, is_whole, parts)
+        return Result(value, *told_of(value, path), is_whole)
 
 
 class Failure(NamedTuple):

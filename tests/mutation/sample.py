@@ -106,7 +106,7 @@ class Chooser:
         """
         if mutant.function:
             first, last = mutant.lines
-            passing = self._passing(mutant.path, range(first, last + 1))
+            passing = self._passing(mutant.path, range(first, last + 1)) or self._passing_above(mutant.path, first)
         else:
             passing = set()
             for name in mutant.names:
@@ -124,6 +124,11 @@ class Chooser:
     def _passing(self, module: str, lines: Iterable[int]) -> set[str]:
         by_line = self._by_line.get(module, {})
         return {test for line in lines for test in by_line.get(line, ())}
+
+    def _passing_above(self, module: str, first: int) -> set[str]:
+        """Those that pass the nearest line above: Python notes no line of its own for some jumps, as for `continue`."""
+        above = max((line for line in self._by_line.get(module, ()) if line < first), default=0)
+        return self._passing(module, [above])
 
     def _reading(self, module: str, name: str) -> set[str]:
         """The tests of files that have both names in them: of a module, and in it."""

@@ -297,6 +297,14 @@ def test_only_tests_that_pass_the_line_are_chosen_near_and_cheap_ones_first() ->
     assert Chooser(Told()).files_for([mutant]) == ["tests/runtime/test_ids.py", "tests/tools/test_other.py"]
 
 
+def test_a_line_that_nobody_notes_is_looked_at_by_those_that_pass_the_one_above() -> None:
+    """Python has no event for some jumps, so the map has no test that passes them."""
+    mutants = mutants_of("\ndef f(a):\n    a = 3\n    return a\n", "minirun/runtime/_ids.py")
+    [mutant] = [each for each in mutants if each.operator == "constant"]
+    assert mutant.lines == (3, 3)
+    assert Chooser(Told()).choose(mutant).tests[0] == "tests/runtime/test_ids.py::cheap"
+
+
 def test_a_test_that_reads_a_table_looks_at_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No function of the package has to use a name for that: its file names the module, and what is in it."""
     monkeypatch.setattr(sample, "ROOT", tmp_path)
