@@ -334,7 +334,8 @@ def _newest_handle_is_used(book: Book, log: Log) -> None:
         for response in line.received:
             told = response.resumption
             newest = told.handle if told is not None and told.resumable else newest
-        if isinstance(line.inner._lost, ModelRequestError) and line.handle == newest and not line.received:
+        was_of_use = any(not response.cancelled_calls for response in line.received)  # who only takes back goes nowhere
+        if isinstance(line.inner._lost, ModelRequestError) and line.handle == newest and not was_of_use:
             newest = None  # the server refuses what was sent to this session, so it is not gone on with
 
 
