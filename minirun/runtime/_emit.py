@@ -219,11 +219,11 @@ class Emission:
             self.event, self.writes = self.schemas.checked(self._invocation.values, self.event, self.writes)
         if self.timer is not None:
             self.timer.has_turn()
-        position = self._position
-        if not (position.concurrent or self._conflicts):
+        self._invocation.live.carried = self.event.id, self.pending
+        if not (self._position.concurrent or self._conflicts):
             return self.event
         keys = [key for key in self._conflicts if not key.startswith(TEMP_PREFIX)]
-        for others, index in position.concurrent:
+        for others, index in self._position.concurrent:
             keys += others.conflicts(index, self.writes)
         if not keys:
             return self.event

@@ -26,7 +26,7 @@ from ..types import NO_CALLS
 from ._calls import CallChanges, OpenCall, call_changes, take_over
 from ._key import SessionKey
 from ._session import GetSessionConfig, Session
-from ._state import Values, _Missing
+from ._state import TakenWrites, Values, _Missing
 
 if TYPE_CHECKING:
     from ._compactions import Compaction
@@ -51,24 +51,19 @@ class LiveSession:
     """One session in memory: what is visible from the event `first_seq` on is loaded; its state is always complete."""
 
     __slots__ = (
-        "call_ids", "compaction", "create_time", "events", "first_seq", "has_messages", "held", "incarnation", "key",
-        "last_update_time", "mark", "memo", "notes", "open_calls", "revision", "size", "values",
+        "call_ids", "carried", "compaction", "create_time", "events", "first_seq", "has_messages", "held",
+        "incarnation", "key", "last_update_time", "mark", "memo", "notes", "open_calls", "revision", "size", "values",
     )
 
     def __init__(
-        self,
-        key: SessionKey,
-        values: Values,
-        *,
-        incarnation: int,
-        create_time: float,
-        last_update_time: float | None = None,
-        revision: int = 0,
-        open_calls: dict[str, OpenCall] | None = None,
+        self, key: SessionKey, values: Values, *, incarnation: int, create_time: float,
+        last_update_time: float | None = None, revision: int = 0, open_calls: dict[str, OpenCall] | None = None,
         size: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.key = key
         self.values = values
+        self.carried: tuple[str | None, TakenWrites] | None = None
+        """An event on its way to the store, by its id, and the pending writes that it carries."""
         self.incarnation = incarnation
         self.create_time = create_time
         self.last_update_time = create_time if last_update_time is None else last_update_time
@@ -139,6 +134,8 @@ class LiveSession:
         self.revision = event.seq
         self.last_update_time = event.timestamp
         self.values.apply(changes)
+        if self.carried is not None and self.carried[0] == event.id:
+            self.carried[1].applied()  # at once: another task may look before the one that stored it is told
         for call in event.content.calls if event.content is not None else ():
             self.call_ids.add(call.id)
 

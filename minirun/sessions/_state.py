@@ -545,6 +545,12 @@ class TakenWrites:
         self.writes = writes
         self._parts = parts
 
+    def applied(self) -> None:
+        """The committed values have them: read are these. What lives for the run alone waits for `commit`."""
+        for _, part, _ in self._parts:
+            for key in [key for key in part if not key.startswith(TEMP_PREFIX)]:
+                del part[key]
+
     def commit(self) -> None:
         """They are committed, and no longer pending."""
         for layer, part, _ in self._parts:

@@ -61,6 +61,40 @@ async def test_an_event_is_withdrawn_until_the_store_has_begun(before: list[str]
     assert [event.text for event in await stored_events(runner)] == ["go", *before, "next"]
 
 
+async def test_a_write_counts_once_while_its_emitter_is_not_told_yet(autojump_clock: MockClock) -> None:
+    """A store may have applied an event before it tells so: other tasks of the agent read its writes once meanwhile."""
+    read: list[Any] = []
+
+    class LateStore(InMemorySessionService):
+        async def _append(self, *args: Any, **options: Any) -> Event:
+            stored = await super()._append(*args, **options)
+            if stored.text == "told":
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(10)
+            return stored
+
+    async def look(ctx: InvocationContext) -> None:
+        for _ in range(2):
+            read.append([ctx.state[key] for key in ("n", "temp:n", "user:n")])
+            await trio.sleep(5)
+            ctx.state.add("n")
+        read.append([ctx.state[key] for key in ("n", "temp:n", "user:n")])
+
+    async def logic(ctx: InvocationContext) -> None:
+        for key in ("n", "temp:n", "user:n"):
+            ctx.state.add(key)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look, ctx)
+            await ctx.emit(Event(message="told"))
+        read.append(ctx.state["n"])
+
+    agent = Logic(name="agent", logic=logic)
+    runner = Runner(agent=agent, app_name="app", session_service=LateStore(), auto_create_session=True)
+    _, run = await run_to_end(runner)
+    assert read == [[1, 1, 1], [2, 1, 1], [3, 1, 1], 3]
+    assert run.session.state["n"] == 3
+
+
 async def test_whoever_is_cancelled_too_late_waits_for_the_store_and_not_for_the_caller(
     autojump_clock: MockClock,
 ) -> None:
