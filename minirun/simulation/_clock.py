@@ -46,9 +46,9 @@ class WorldClock:
         self._world = world
         self._now = 0.0
 
-    def end(self) -> None:
-        """There is no world any more."""
-        self._world = None
+    def end(self, afterwards: Timed) -> None:
+        """There is no world any more; what is left is watched by *afterwards*."""
+        self._world = afterwards
 
     def _current_time(self) -> float:
         return self._now

@@ -30,6 +30,7 @@ from ._choices import Choice, Choices, RecordedChoices, SeededChoices
 from ._corpus import Corpus, stripped
 from ._faults import COULD_STRIKE, HAS_STRUCK, checked_faults
 from ._guard import LeakError
+from ._report import with_note
 from ._schedule import STEPS_MAX, LivelockError
 from ._simulate import Outcome, Scenario, check_settings, simulate, simulate_each
 from ._watchdog import WatchdogError
@@ -287,7 +288,7 @@ def _look_deeper(small: Outcome, scenario: Scenario, options: Mapping[str, Any])
     """Note at a failure what all checks say to it: they may find its cause, where it was found by a consequence."""
     deep = _runner(scenario, {**options, "deep": True})(RecordedChoices(small.picks)).failure
     if small.failure is not None and _described(deep) != _described(small.failure):
-        small.failure.add_note(f"with all checks it ends with {_described(deep)}")
+        with_note(small.failure, f"with all checks it ends with {_described(deep)}")
 
 
 def _runner(scenario: Scenario, options: Mapping[str, Any]) -> Run:

@@ -28,10 +28,10 @@ from ..errors import DeadlineExceededError, MinirunError
 from ..runtime import RunConfig
 from ..runtime._run import Execution
 from ._private import deadline_of, forget_children, living_generators, stop_loop, unshield
-from ._report import task_in_words
+from ._report import task_in_words, with_note
 from ._waits import Parked, circle, dump, is_asleep
 
-__all__ = ["DeadlockError", "Hangs", "LivelockError", "RunawayClockError"]
+__all__ = ["Afterwards", "DeadlockError", "Hangs", "LivelockError", "RunawayClockError"]
 
 # A jump of the clock is long from an hour on; so many of them in a row, without a step between two, are a clock that
 # runs away: 1 000 of them are 40 days at least, in which nobody came to a point.
@@ -224,7 +224,7 @@ class Hangs:
         while cause is not None and not isinstance(cause, DeadlineExceededError):
             cause = cause.__cause__ or cause.__context__
         if failure is not None and cause is not None and self.deadline_dump is not None:
-            failure.add_note(f"when a run met its deadline, the tasks were:\n{self.deadline_dump}")
+            with_note(failure, f"when a run met its deadline, the tasks were:\n{self.deadline_dump}")
         return failure
 
     def rests(self, deadline: float, turns_left: int) -> None:
@@ -258,6 +258,11 @@ class Hangs:
         self._left_behind = [] if root is None else _with_children(root)
         stop_loop(self._clock, lambda: _LeftBehindError(why))
 
+    def look_at_run(self) -> None:
+        """The world is over: what is left are tasks of the run."""
+        root = trio.lowlevel.current_root_task()
+        self._names = {} if root is None else {task: task.name for task in _with_children(root)}
+
     def _lost(self) -> list[trio.lowlevel.Task]:
         """
         What is left where the loop has ended by itself: trio gives up at an exception that cannot say what it is, and
@@ -286,6 +291,35 @@ class Hangs:
                     _UNENDING.append(each)
         for nursery in nurseries:
             forget_children(nursery)
+
+
+class Afterwards:
+    """
+    Watches the run when its last world is over. trio lets asynchronous generators that were left end in tasks of its
+    own, outside of the world; these may wait or go on for ever, as everything else may.
+    """
+
+    def __init__(self, hangs: Hangs) -> None:
+        self._hangs = hangs
+        self._turns_left = hangs.end()
+
+    def take_turns(self, count: int) -> None:
+        """So many tasks get a turn in this round."""
+        left = self._turns_left
+        self._turns_left = left - count
+        if left <= count and left > 0:
+            self._hangs.look_at_run()
+            self._hangs.takes_too_long()
+
+    def is_idle(self, deadline: float) -> bool:
+        """All tasks wait, at least until *deadline*: look whether it is for ever."""
+        self._hangs.look_at_run()
+        self._hangs.rests(deadline, self._turns_left)
+        return False
+
+    def may_jump(self, seconds: float) -> bool:
+        """What ends may take its time."""
+        return True
 
 
 def _with_children(task: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:

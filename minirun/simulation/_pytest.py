@@ -24,7 +24,7 @@ from ..errors import ConfigurationError
 from ._corpus import Corpus
 from ._explore import Settings, check_faults, check_reached, explore, replay, settings
 from ._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
-from ._report import counted, headline, report, story, tidied
+from ._report import counted, headline, report, story, tidied, with_note
 from ._simulate import Outcome
 from ._vfs import why_unavailable
 from ._watchdog import before_the_end
@@ -196,14 +196,15 @@ class _Test:
         __tracebackhide__ = True
         assert failed.failure is not None
         problem = keep(self.file, kept_of(self.node.nodeid, seed, self.settings.options, failed))
-        failed.failure.add_note(
+        with_note(
+            failed.failure,
             story(
                 headline(what, failed, found_choices),
                 self.settings.options,
                 report(failed),
                 kept=f"{self._seen_from_here(self.file)}, which the next run tries first{problem}",
                 commands=list(self._commands()),
-            )
+            ),
         )
         if not self.node.config.getoption("fulltrace", False):
             tidied(failed.failure)

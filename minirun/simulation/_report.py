@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ._simulate import Outcome
     from ._world import LogEntry
 
-__all__ = ["counted", "headline", "in_words", "report", "story", "task_in_words", "tidied"]
+__all__ = ["counted", "headline", "in_words", "report", "story", "task_in_words", "tidied", "with_note"]
 
 # What a screen can take. The whole log is `Outcome.log`.
 CHOICES_MAX = 40
@@ -83,6 +83,15 @@ _MACHINERY = tuple(
 )
 
 
+def with_note(failure: BaseException, note: str) -> None:
+    """Add a note to a failure, also where that refuses to be changed, as frozen dataclasses do."""
+    try:
+        failure.add_note(note)
+    except Exception:
+        before = vars(failure).get("__notes__", ())
+        vars(failure)["__notes__"] = [*(before if isinstance(before, Sequence) else ()), note]
+
+
 def tidied(failure: BaseException) -> BaseException:
     """
     A failure whose traceback a person can read.
@@ -91,8 +100,9 @@ def tidied(failure: BaseException) -> BaseException:
     nurseries have packed it in.
     """
     if isinstance(failure.__cause__, BaseExceptionGroup):
-        failure.__cause__ = None
-        failure.__suppress_context__ = isinstance(failure.__context__, BaseExceptionGroup)
+        with contextlib.suppress(Exception):  # it refuses to be changed
+            failure.__cause__ = None
+            failure.__suppress_context__ = isinstance(failure.__context__, BaseExceptionGroup)
     frames = []
     traceback = failure.__traceback__
     while traceback is not None:

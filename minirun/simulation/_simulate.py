@@ -25,8 +25,9 @@ from ._choices import Choice, Choices
 from ._clock import WorldClock
 from ._faults import checked_faults
 from ._guard import Guard, guarding
-from ._private import reseed_trio, seeded_trio, state_of_run
-from ._report import report
+from ._hangs import Afterwards, Hangs
+from ._private import reseed_trio, seeded_trio, state_of_run, tell_turns
+from ._report import report, with_note
 from ._watchdog import Watchdog
 from ._world import LogEntry, World
 
@@ -82,7 +83,7 @@ class Outcome:
     def check(self) -> Outcome:
         """Raise the failure, if there is one, with a note that tells what was chosen and what happened."""
         if self.failure is not None:
-            self.failure.add_note(report(self))
+            with_note(self.failure, report(self))
             raise self.failure
         return self
 
@@ -174,6 +175,7 @@ class _Together:
         self._clock = WorldClock()
         self._living: _Simulation | None = None
         self._outcomes: list[Outcome] = []
+        self._hangs: Hangs | None = None  # of the last one
 
     def run(self) -> list[Outcome]:
         """The outcomes of the first of the rest."""
@@ -182,7 +184,10 @@ class _Together:
                 # Ctrl-C waits for a checkpoint: in the middle of a call from SQLite it would be lost
                 trio.run(self._main, clock=self._clock.clock, restrict_keyboard_interrupt_to_checkpoints=True)
             except BaseException as error:
+                self._outlived()
                 self._end(error)
+            else:
+                self._outlived()
         return self._outcomes
 
     async def _main(self) -> None:
@@ -205,8 +210,18 @@ class _Together:
                 nursery.start_soon(self._living.live, self._scenario)
         except BaseException as error:
             failure = error
-        self._clock.end()
+        self._hangs = world.schedule.hangs
         self._end(failure)
+        afterwards = Afterwards(self._hangs)
+        self._clock.end(afterwards)
+        tell_turns(afterwards.take_turns)
+
+    def _outlived(self) -> None:
+        """The run is over: what would not end after its last world is a failure of that."""
+        if self._hangs is not None:
+            self._hangs.bury()
+            if self._hangs.failure is not None and self._outcomes[-1].failure is None:
+                self._outcomes[-1] = attrs.evolve(self._outcomes[-1], failure=self._hangs.failure)
 
     def _end(self, error: BaseException | None) -> None:
         """The living one has ended; or the whole run did, with an error that is the fault of the last one."""

@@ -49,6 +49,8 @@ def _limits(task: Task) -> str:
     """Until when a task waits at most, and whether it is shielded from the cancellation of those around it."""
     deadline = deadline_of(task)
     until = "" if deadline is None or deadline == float("inf") else f", at most until {deadline:g} s"
+    if deadline == -float("inf"):
+        until = ", cancelled"
     return until + (", shielded" if is_shielded(task) else "")
 
 

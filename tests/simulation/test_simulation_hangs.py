@@ -6,7 +6,8 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from itertools import repeat
 from math import inf
 from pathlib import Path
@@ -32,7 +33,7 @@ from minirun.simulation import (
     why_unavailable,
 )
 from minirun.simulation._explore import explore, replay
-from minirun.simulation._simulate import Scenario, Storage
+from minirun.simulation._simulate import Scenario, Storage, simulate_each
 from minirun.simulation._sqlite_store import SqliteStore
 from minirun.testing import ScriptedLlm, call
 
@@ -381,6 +382,75 @@ def test_a_clock_that_runs_away_is_stopped(work: Callable[[World], Awaitable[obj
     assert isinstance(outcome.failure, RunawayClockError)
     assert "/scenario: sleeps, at most until " in str(outcome.failure)
     assert f"in {work.__name__}, test_simulation_hangs.py:" in str(outcome.failure)
+
+
+async def waits_behind_a_shield() -> None:
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()
+
+
+async def waits_whatever_cancels_it() -> None:
+    while True:
+        with suppress(BaseException):
+            await trio.sleep_forever()
+
+
+async def sleeps_behind_shields() -> None:
+    while True:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1)
+
+
+async def spins_behind_shields() -> None:
+    while True:
+        with trio.CancelScope(shield=True):
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize(
+    ("at_its_end", "error"),
+    [
+        (waits_behind_a_shield, DeadlockError),
+        (waits_whatever_cancels_it, LivelockError),
+        (sleeps_behind_shields, LivelockError),
+        (spins_behind_shields, LivelockError),
+    ],
+)
+def test_a_generator_that_is_left_and_does_not_end_is_told(
+    at_its_end: Callable[[], Awaitable[None]], error: type[Exception], is_kept: bool
+) -> None:
+    """trio ends it outside of the world, and the run of several worlds would wait for it for ever."""
+    kept: list[object] = []
+
+    async def generator() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            await at_its_end()
+
+    async def scenario(world: World) -> None:
+        if world.choices.seed == 1:
+            left = generator()
+            await anext(left)
+            kept.extend([left] * is_kept)
+
+    outcomes = list(simulate_each(scenario, map(SeededChoices, range(3)), storage="memory"))
+    assert [type(outcome.failure) for outcome in outcomes] == [type(None), error, type(None)]
+    assert f"in {at_its_end.__name__}" in str(outcomes[1].failure)
+
+
+def test_what_is_cancelled_is_said_to_be() -> None:
+    """Its deadline is that of nobody."""
+
+    async def scenario(world: World) -> None:
+        for _ in repeat(None):
+            await trio.sleep(1)
+
+    failure = simulate(scenario, SeededChoices(1), storage="memory", hasty=True).failure
+    assert isinstance(failure, LivelockError)
+    assert "-inf" not in str(failure)
 
 
 def test_long_waits_are_none() -> None:

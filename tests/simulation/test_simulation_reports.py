@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ from minirun.simulation import (
 from minirun.simulation._corpus import stripped
 from minirun.simulation._explore import check_reached, checked_options, explore, replay, shrink_with
 from minirun.simulation._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
-from minirun.simulation._report import in_words, report, task_in_words, tidied
+from minirun.simulation._report import in_words, report, task_in_words, tidied, with_note
 from minirun.testing import ScriptedLlm, call
 
 MEMORY = {"storage": "memory"}
@@ -384,6 +385,27 @@ def test_an_exception_that_cannot_say_what_it_is_is_told_by_its_type(scenario: C
     assert "failed with Unreadable, which cannot say what it is" in str(failure)
     assert "no text" in str(failure)
     assert not any(explored.outcome.picks)
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    """Refuses every note."""
+
+    code: int
+
+
+def test_a_failure_that_refuses_notes_is_told_with_them() -> None:
+    """What refuses them would be raised in its place, and its report be lost."""
+
+    async def scenario(world: World) -> None:
+        raise FrozenError(3)
+
+    [explored] = explore(scenario, [0], checked_options(MEMORY))
+    with pytest.raises(FrozenError) as caught:
+        explored.outcome.check()
+    assert "what happened:" in caught.value.__notes__[0]
+    with_note(caught.value, "another")
+    assert caught.value.__notes__[1:] == ["another"]
 
 
 def test_what_fails_while_an_unreadable_one_is_handled_is_told_itself() -> None:
