@@ -76,6 +76,12 @@ def idle_clock() -> MockClock:
     return MockClock(autojump_threshold=0.02)
 
 
+@pytest.fixture
+def running_clock() -> MockClock:
+    """A clock for tests that start processes: it runs as time does, and never jumps over what a busy machine takes."""
+    return MockClock(rate=1)
+
+
 def say_what_utf_8_has() -> None:
     """
     Answer which characters UTF-8 can encode, as `st.text()` asks: all but the surrogates, and all of them come back.

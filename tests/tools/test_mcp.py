@@ -263,7 +263,7 @@ async def served_at(server: MCPServer, port: int) -> AsyncGenerator[None, None]:
             over.set()
 
 
-async def test_a_command_that_is_not_there_is_one_error(idle_clock: trio.testing.MockClock) -> None:
+async def test_a_command_that_is_not_there_is_one_error(running_clock: trio.testing.MockClock) -> None:
     """
     What cannot be started is told by one exception with the command's name, and not at the entering.
     """

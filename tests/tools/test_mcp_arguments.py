@@ -79,7 +79,7 @@ def test_any_text_is_refused_with_a_typed_error_or_taken(name: str) -> None:
     run()
 
 
-async def test_any_text_may_be_asked_for(idle_clock: MockClock) -> None:
+async def test_any_text_may_be_asked_for(running_clock: MockClock) -> None:
     """
     The name of a prompt that is not there, and a program that is not there, are errors that can be printed.
     """
