@@ -121,10 +121,8 @@ class Attempts:
             return self._failed(error)
 
     async def _called(self, context: ToolContext, args: Mapping[str, Any]) -> Outcome:
-        label = "tool" if self.made == 1 else "retry of"
-        await context._invocation.env.point(f"{label} {context._path}")
-        if self.start is not None:
-            self.start.begin()
+        point = context._invocation.env.point(f"{'tool' if self.made == 1 else 'retry of'} {context._path}")
+        await (point if self.start is None else self.start.begin_after(point))
         result = await self._tool._run(thaw(args), context)
         context._check_awaited()
         return self._returned(result)

@@ -172,3 +172,45 @@ def test_the_corrected_shop_is_silent(name: str, seeds: int) -> None:
     for seed in range(seeds):
         failure = simulate(make(bug=False), SeededChoices(seed), **options).failure
         assert failure is None, f"seed {seed}: {failure!r}"
+
+
+def two_tools(*, opposite: bool, begun: list[str]) -> Scenario:
+    """One answer calls two tools, each of which takes two locks, with bare checkpoints between."""
+
+    async def scenario(world: World) -> None:
+        locks = {"a": trio.Lock(), "b": trio.Lock()}
+
+        async def take(name: str, first: str, second: str) -> str:
+            begun.append(name)
+            async with locks[first]:
+                await trio.lowlevel.checkpoint()
+                async with locks[second]:
+                    return "taken"
+
+        async def one() -> str:
+            return await take("one", "a", "b")
+
+        async def two() -> str:
+            return await take("two", *("ba" if opposite else "ab"))
+
+        def answer(request: Any) -> Any:
+            has_responses = request.contents[-1].parts[-1].function_response is not None
+            return "done" if has_responses else [call("one"), call("two")]
+
+        runner = world.runner(lambda: LlmAgent(name="agent", model=ScriptedLlm(answer), tools=[one, two]))
+        await world.say(runner, "ada", "go")
+
+    return scenario
+
+
+def test_tools_of_one_answer_meet_between_their_checkpoints() -> None:
+    """Locks in opposite order stop the world in some seeds, in one order in none; the tools begin in their order."""
+    begun: list[str] = []
+    for opposite in (True, False):
+        outcomes = [
+            simulate(two_tools(opposite=opposite, begun=begun), SeededChoices(seed), storage="memory")
+            for seed in range(30)
+        ]
+        found = {type(outcome.failure) for outcome in outcomes}
+        assert found == ({DeadlockError, type(None)} if opposite else {type(None)})
+    assert begun == ["one", "two"] * (len(begun) // 2)
