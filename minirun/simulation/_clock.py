@@ -46,8 +46,8 @@ class WorldClock:
         self._world = world
         self._now = 0.0
 
-    def end(self, afterwards: Timed) -> None:
-        """There is no world any more; what is left is watched by *afterwards*."""
+    def end(self, afterwards: Timed | None) -> None:
+        """There is no world any more; what is left is watched by *afterwards*, if the run goes on."""
         self._world = afterwards
 
     def _current_time(self) -> float:

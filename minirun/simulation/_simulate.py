@@ -222,6 +222,9 @@ class _Together:
             self._hangs.bury()
             if self._hangs.failure is not None and self._outcomes[-1].failure is None:
                 self._outcomes[-1] = attrs.evolve(self._outcomes[-1], failure=self._hangs.failure)
+        self._hangs = None  # which would keep the last world
+        self._clock.end(None)
+        tell_turns(None)
 
     def _end(self, error: BaseException | None) -> None:
         """The living one has ended; or the whole run did, with an error that is the fault of the last one."""
