@@ -299,22 +299,23 @@ class Afterwards:
     own, outside of the world; these may wait or go on for ever, as everything else may.
     """
 
-    def __init__(self, hangs: Hangs) -> None:
-        self._hangs = hangs
-        self._turns_left = hangs.end()
+    def __init__(self) -> None:
+        self.hangs = Hangs({}, lambda task: None, lambda: 0)  # nothing of the world is kept
+        self.hangs.begin(lambda: None)
+        self._turns_left = self.hangs.end()
 
     def take_turns(self, count: int) -> None:
         """So many tasks get a turn in this round."""
         left = self._turns_left
         self._turns_left = left - count
         if left <= count and left > 0:
-            self._hangs.look_at_run()
-            self._hangs.takes_too_long()
+            self.hangs.look_at_run()
+            self.hangs.takes_too_long()
 
     def is_idle(self, deadline: float) -> bool:
         """All tasks wait, at least until *deadline*: look whether it is for ever."""
-        self._hangs.look_at_run()
-        self._hangs.rests(deadline, self._turns_left)
+        self.hangs.look_at_run()
+        self.hangs.rests(deadline, self._turns_left)
         return False
 
     def may_jump(self, seconds: float) -> bool:

@@ -175,7 +175,7 @@ class _Together:
         self._clock = WorldClock()
         self._living: _Simulation | None = None
         self._outcomes: list[Outcome] = []
-        self._hangs: Hangs | None = None  # of the last one
+        self._hangs: Hangs | None = None  # what watches what is left of the last one
 
     def run(self) -> list[Outcome]:
         """The outcomes of the first of the rest."""
@@ -210,9 +210,9 @@ class _Together:
                 nursery.start_soon(self._living.live, self._scenario)
         except BaseException as error:
             failure = error
-        self._hangs = world.schedule.hangs
         self._end(failure)
-        afterwards = Afterwards(self._hangs)
+        afterwards = Afterwards()
+        self._hangs = afterwards.hangs
         self._clock.end(afterwards)
         tell_turns(afterwards.take_turns)
 
@@ -222,7 +222,7 @@ class _Together:
             self._hangs.bury()
             if self._hangs.failure is not None and self._outcomes[-1].failure is None:
                 self._outcomes[-1] = attrs.evolve(self._outcomes[-1], failure=self._hangs.failure)
-        self._hangs = None  # which would keep the last world
+        self._hangs = None
         self._clock.end(None)
         tell_turns(None)
 
