@@ -11,6 +11,7 @@ from minirun import Event, InvocationContext, Runner
 from minirun.errors import ConfigurationError, InvalidMessageError
 from minirun.sessions import InvocationStatus
 from minirun.simulation import SeededChoices, World, simulate, why_unavailable
+from minirun.simulation._mishaps import HANGS_S
 from minirun.simulation._simulate import Scenario
 
 from ..helpers import Logic
@@ -65,6 +66,28 @@ def test_whatever_may_happen_to_those_who_wait_does(name: str, least: int) -> No
         assert outcome.failure is None, f"seed {seed}: {outcome.failure!r}"
         found += outcome.coverage
     assert wanted <= set(found), wanted - set(found)
+
+
+def test_whoever_waits_through_eight_hangs_does_not_take_too_many_steps() -> None:
+    """A user of another process, and two supervisors, look again and again; that is no livelock."""
+
+    async def hang(ctx: InvocationContext, world: World) -> None:
+        for number in range(8):
+            await world.sleep(HANGS_S)
+            await ctx.emit(Event(message=f"{number}"))
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(Logic(name="agent", logic=lambda ctx: hang(ctx, world)))
+        world.host(runner, Runner.supervise)
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(world.say, runner, "ada", "go")
+
+    def steps(seed: int) -> int:
+        return simulate(scenario, SeededChoices(seed), faults=(), storage="sqlite", processes=2).check().steps
+
+    looks = 8 * HANGS_S * 4
+    assert any(steps(seed) > looks for seed in range(5)), "nobody has waited for the lease of another process"
 
 
 async def ask(ctx: InvocationContext) -> None:
