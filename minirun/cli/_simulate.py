@@ -292,10 +292,15 @@ class _Searching:
         """How many are done."""
         return self._seeds
 
+    @property
+    def failures(self) -> str:
+        """How many of them have failed, those included that a process with other hashes runs differently."""
+        return _count(self._failures + len(self._different), "failure")
+
     def line(self) -> str:
         """How far it is."""
         seconds = max(time.monotonic() - self._began_s, 1e-3)
-        told = [_count(self._seeds, "seed"), f"{self._seeds / seconds:.0f}/s", _count(self._failures, "failure")]
+        told = [_count(self._seeds, "seed"), f"{self._seeds / seconds:.0f}/s", self.failures]
         wanted = self._scenario.settings.reach
         others = [name for name, _ in self._coverage.most_common() if name not in wanted]
         counters = [f"{name} {self._coverage[name]}" for name in [*wanted, *others][:COUNTERS_SHOWN]]
@@ -310,7 +315,7 @@ class _Searching:
         for difference in self._different[:1]:
             write(console, f"{NondeterminismError.__name__}: {difference}", "red")
         seconds = time.monotonic() - self._began_s
-        write(console, f"{_count(self._seeds, 'seed')} in {seconds:.1f} s, {_count(self._failures, 'failure')}")
+        write(console, f"{_count(self._seeds, 'seed')} in {seconds:.1f} s, {self.failures}")
         for name, count in sorted(self._coverage.items()):
             write(console, f"  {name}: {count}", "dim")
         if self._found or self._broken or self._different:
