@@ -273,6 +273,7 @@ class _Simulation:
         world.coverage.update(world._mishaps.told())
         failure = self._watchdog.failure or self._guard.leak or world.problem or _readable(hangs.explained(failure))
         found = (tuple(world.log), tuple(self._choices.trace), world.coverage, world.schedule.steps)
+        world._end()
         return Outcome(failure, *found, seed=self._choices.seed, notes=world.notes)
 
     def _is_failure(self, error: BaseException) -> bool:
