@@ -77,7 +77,9 @@ def _not_nan(context: click.Context, parameter: click.Parameter, value: float | 
     help="Stop then; without --seeds search until then.",
 )
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure; tell one of each kind.")
-@click.option("--corpus", type=click.Path(), callback=_not_empty, help="A folder of inputs that guide the search.")
+@click.option(
+    "--corpus", type=click.Path(file_okay=False), callback=_not_empty, help="A folder of inputs that guide the search."
+)
 @click.option("--replay", "file", type=click.Path(path_type=Path), help="Run the choices of a kept failure instead.")
 @click.option("--faults", help="What may go wrong, such as crash,storage; or all; or none.")
 @click.option("--storage", help="sqlite, or memory, which is faster.")
@@ -152,8 +154,7 @@ class _Scenario:
 
     def corpus(self, named: Path | None) -> Corpus | None:
         """The corpus in the folder that was *named*, or else in that of the marker."""
-        marked = self.settings.corpus
-        folder = named or (None if marked is None else self.root / marked)
+        folder = named or self.settings.corpus_in(self.root)
         return None if folder is None else Corpus(folder, self.test)
 
     @classmethod
