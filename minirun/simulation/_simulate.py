@@ -18,6 +18,8 @@ import outcome as results
 import trio
 
 from .._json import brief
+from .._workflow_errors import StrayCancellationError
+from ..agents._lanes import no_stray_cancellation
 from ..errors import ConfigurationError, MinirunError
 from ..runtime._failure import first_failure, leading_failure
 from ._behaviour import Note, features_of
@@ -247,6 +249,7 @@ class _Simulation:
         self._guard = guard
         self._watchdog = Watchdog(world.schedule.hangs.dump, self._origin)
         self._watchdog.start()
+        self._is_through = False
 
     def _origin(self) -> str:
         """Which simulation this is, so that it can be run again."""
@@ -258,8 +261,10 @@ class _Simulation:
         """Run the scenario in the world."""
         self._guard.start()
         async with self._world.living():
-            await scenario(self._world)
+            with no_stray_cancellation("the scenario"):
+                await scenario(self._world)
         self._guard.stop()
+        self._is_through = True
 
     def end(self, error: BaseException | None) -> Outcome:
         """What it came to, where *error* is what has ended it; what is no failure (Ctrl-C) is raised."""
@@ -267,6 +272,8 @@ class _Simulation:
         self._watchdog.stop()
         self._guard.stop()
         hangs.bury()
+        if error is None and not self._is_through:
+            error = StrayCancellationError("something has cancelled the task of the scenario, in which the world lives")
         failure = None if error is None else _readable(_first_failure(error))
         if failure is not None and not self._is_failure(failure):
             raise failure from None

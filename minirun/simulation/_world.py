@@ -25,6 +25,7 @@ import trio
 from .._codec import to_json
 from .._json import JSON, brief
 from .._web import Web
+from .._workflow_errors import StrayCancellationError
 from ..agents import AgentTool, BaseAgent
 from ..apps import App
 from ..errors import ConfigurationError, MinirunError
@@ -126,7 +127,10 @@ def _restart(root: BaseAgent, *, only_named: bool) -> None:
 
 def _holds(check: Callable[[], object]) -> bool:
     """Call a check: what is false, and not None, says that it does not hold."""
-    found = check()
+    try:
+        found = check()
+    except trio.Cancelled as error:  # it has no checkpoint to raise it
+        raise StrayCancellationError(f"the check {_name_of(check)} has raised trio.Cancelled") from error
     if found is True:
         return True
     if inspect.iscoroutine(found):
@@ -287,7 +291,7 @@ class World:
         made = self._processes.runners_of(runner)
         made.hosted.append(work)
         for process in self._processes.living():
-            process.nursery.start_soon(work, made.runners[process.seat], name="hosted")
+            self._processes.host(process, made, work)
 
     def serve_web(self, web: Web) -> None:
         """
@@ -448,7 +452,7 @@ class _EndedWorld(World):
 def _refusing(name: str) -> Callable[..., NoReturn]:
     """What stands for a method of a world whose run has ended."""
 
-    def refusing(self: World, *args: object, **options: object) -> NoReturn:
+    def refusing(world: World, *args: object, **options: object) -> NoReturn:
         msg = (
             f"expected `world.{name}` while the world lives, found that its run has ended; each run of a scenario is"
             " given a world of its own, so keep none for later"

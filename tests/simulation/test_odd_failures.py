@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from minirun import BaseAgent, InvocationContext, LlmAgent
+from minirun import BaseAgent, InvocationContext, LlmAgent, Runner
+from minirun.errors import StrayCancellationError
 from minirun.simulation import SeededChoices, UnreadableError, World, simulate
 from minirun.simulation._explore import checked_options, explore
 from minirun.testing import ScriptedLlm, call
@@ -124,3 +125,93 @@ def test_what_fails_while_an_unreadable_one_is_handled_is_told_itself() -> None:
 
     failure = simulate(scenario, SeededChoices(1), storage="memory").failure
     assert repr(failure) == "KeyError('told')"
+
+
+# --- a cancellation that nobody has asked for -------------------------------------------------------------------------
+
+
+async def kept_cancelled() -> trio.Cancelled:
+    """What a scope has raised that is over."""
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await trio.lowlevel.checkpoint()
+        except trio.Cancelled as cancelled:
+            return cancelled
+    raise AssertionError
+
+
+async def strays(world: World) -> None:
+    raise await kept_cancelled()
+
+
+async def strays_in_a_group(world: World) -> None:
+    raise BaseExceptionGroup("no nursery's", [await kept_cancelled()])
+
+
+async def strays_where_it_is_hosted(world: World) -> None:
+    async def work(runner: Runner) -> None:
+        raise await kept_cancelled()
+
+    world.host(world.runner(LlmAgent(name="a", model=ScriptedLlm([]))), work)
+    await trio.sleep_forever()
+
+
+async def strays_in_a_check(world: World) -> None:
+    cancelled = await kept_cancelled()
+
+    def check() -> None:
+        raise cancelled
+
+    world.always(check)
+    await world.sleep(1)
+
+
+async def strays_in_a_check_at_the_end(world: World) -> None:
+    cancelled = await kept_cancelled()
+
+    def check() -> None:
+        raise cancelled
+
+    world.eventually(check)
+
+
+async def cancels_the_world(world: World) -> None:
+    nursery = trio.lowlevel.current_task().parent_nursery
+    assert nursery is not None
+    nursery.cancel_scope.cancel()
+    await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        strays,
+        strays_in_a_group,
+        strays_where_it_is_hosted,
+        strays_in_a_check,
+        strays_in_a_check_at_the_end,
+        cancels_the_world,
+    ],
+)
+def test_a_cancelled_that_nothing_has_asked_for_fails_its_seed(scenario: Callable[[World], Any]) -> None:
+    """The nurseries around a scenario would take it for their own, so the seed would pass in the middle of its test."""
+    found = list(explore(scenario, [0, 1], checked_options(MEMORY)))
+    assert [type(each.outcome.failure) for each in found] == [StrayCancellationError, StrayCancellationError]
+    outcome = simulate(scenario, SeededChoices(3), storage="memory")
+    assert isinstance(outcome.failure, StrayCancellationError)
+
+
+def test_a_scenario_may_cancel_what_it_likes() -> None:
+    """Where a scope of its own has asked for it, a Cancelled goes as far as that, and the seed passes."""
+
+    async def scenario(world: World) -> None:
+        with trio.move_on_after(1) as scope:
+            await trio.sleep_forever()
+        assert scope.cancelled_caught
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            await world.sleep(1)
+            nursery.cancel_scope.cancel()
+
+    assert simulate(scenario, SeededChoices(1), storage="memory").failure is None
