@@ -27,7 +27,7 @@ class SecondOutputError(WorkflowError, FatalError):
 
 
 class StrayCancellationError(MinirunError):
-    """A node, or a branch, has raised a `trio.Cancelled` that it has kept or made: nothing had cancelled it."""
+    """A node, a branch, or a simulated scenario has raised a Cancelled that it has kept or made: nothing had asked."""
 
 
 class WorkflowConfigurationError(ConfigurationError):

@@ -77,7 +77,9 @@ def _not_nan(context: click.Context, parameter: click.Parameter, value: float | 
     help="Stop then; without --seeds search until then.",
 )
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure; tell one of each kind.")
-@click.option("--corpus", type=click.Path(), callback=_not_empty, help="A folder of inputs that guide the search.")
+@click.option(
+    "--corpus", type=click.Path(file_okay=False), callback=_not_empty, help="A folder of inputs that guide the search."
+)
 @click.option("--replay", "file", type=click.Path(path_type=Path), help="Run the choices of a kept failure instead.")
 @click.option("--faults", help="What may go wrong, such as crash,storage; or all; or none.")
 @click.option("--storage", help="sqlite, or memory, which is faster.")
@@ -152,8 +154,7 @@ class _Scenario:
 
     def corpus(self, named: Path | None) -> Corpus | None:
         """The corpus in the folder that was *named*, or else in that of the marker."""
-        marked = self.settings.corpus
-        folder = named or (None if marked is None else self.root / marked)
+        folder = named or self.settings.corpus_in(self.root)
         return None if folder is None else Corpus(folder, self.test)
 
     @classmethod
@@ -292,10 +293,15 @@ class _Searching:
         """How many are done."""
         return self._seeds
 
+    @property
+    def failures(self) -> str:
+        """How many of them have failed, those included that a process with other hashes runs differently."""
+        return _count(self._failures + len(self._different), "failure")
+
     def line(self) -> str:
         """How far it is."""
         seconds = max(time.monotonic() - self._began_s, 1e-3)
-        told = [_count(self._seeds, "seed"), f"{self._seeds / seconds:.0f}/s", _count(self._failures, "failure")]
+        told = [_count(self._seeds, "seed"), f"{self._seeds / seconds:.0f}/s", self.failures]
         wanted = self._scenario.settings.reach
         others = [name for name, _ in self._coverage.most_common() if name not in wanted]
         counters = [f"{name} {self._coverage[name]}" for name in [*wanted, *others][:COUNTERS_SHOWN]]
@@ -310,7 +316,7 @@ class _Searching:
         for difference in self._different[:1]:
             write(console, f"{NondeterminismError.__name__}: {difference}", "red")
         seconds = time.monotonic() - self._began_s
-        write(console, f"{_count(self._seeds, 'seed')} in {seconds:.1f} s, {_count(self._failures, 'failure')}")
+        write(console, f"{_count(self._seeds, 'seed')} in {seconds:.1f} s, {self.failures}")
         for name, count in sorted(self._coverage.items()):
             write(console, f"  {name}: {count}", "dim")
         if self._found or self._broken or self._different:

@@ -15,6 +15,7 @@ The rules of this file:
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -109,6 +110,25 @@ class Settings:
     """The folder with what begins the search, and guides it."""
     named_faults: tuple[str, ...] = ()
     """The faults that were asked for by their names: `"all"` names none."""
+
+    def corpus_in(self, root: Path) -> Path | None:
+        """
+        Where the corpus is in the project that has this *root*.
+
+        Raises:
+            ConfigurationError: It is elsewhere, where no other copy of the project would find it.
+        """
+        if self.corpus is None:
+            return None
+        folder = root / self.corpus
+        place = Path(os.path.normpath(folder))  # a link below the root may lead wherever it likes
+        if place.is_relative_to(root) or folder.resolve().is_relative_to(root.resolve()):
+            return folder
+        msg = (
+            f"expected corpus to be a folder below the project's root, {root}; found {str(self.corpus)!r}, which is"
+            f" {place}"
+        )
+        raise ConfigurationError(msg)
 
 
 def settings(

@@ -37,6 +37,9 @@ __all__ = ["Afterwards", "DeadlockError", "Hangs", "LivelockError", "RunawayCloc
 # runs away: 1 000 of them are 40 days at least, in which nobody came to a point.
 LONG_JUMP_S = 3600.0
 LONG_JUMPS_MAX = 1_000
+# So many jumps in a row, however short, are a loop, too: a poll every 10 ms makes as many in 1 000 s. They take 2 s.
+# TURNS_MAX would take 10 s, for each turn after a jump is a round of trio's loop.
+JUMPS_MAX = 100_000
 # No world takes longer, however it steps: a hundred years, after which dates come near to their end.
 TIME_S_MAX = 100 * 365 * 86_400.0
 # What a world that is ending may take: turns of its tasks, and how often it comes to rest without being over. Both are
@@ -85,9 +88,12 @@ class Hangs:
         names: All living tasks, and their logical names.
         parked: The point at which a task is parked.
         steps: How many steps the schedule has made.
+        part: Jumps in a row are a hang after the so many-th part of the usual ones.
     """
 
-    def __init__(self, names: Mapping[trio.lowlevel.Task, str], parked: Parked, steps: Callable[[], int]) -> None:
+    def __init__(
+        self, names: Mapping[trio.lowlevel.Task, str], parked: Parked, steps: Callable[[], int], part: int = 1
+    ) -> None:
         self._names = names
         self._parked = parked
         self._steps = steps
@@ -98,7 +104,9 @@ class Hangs:
         self._clock: MockClock
         self._cancel: Callable[[], None]
         self._runs: dict[trio.lowlevel.Task, tuple[float, float | None]] = {}  # their deadlines, and what was asked
-        self._long_jumps = (0, 0)  # how many, since which step
+        self._jumps_max = JUMPS_MAX // part
+        self._jumps = (0, 0)  # how many, since which step
+        self._long_jumps = (0, 0)  # the same
         self._is_ending = False
         self._rests = 0  # since it is
         self._idle = (0, 0)  # how many turns were left, and how many rounds of the loop have passed since without one
@@ -167,6 +175,11 @@ class Hangs:
         if why:
             return DeadlockError(f"{why}; the tasks:\n{self.dump()}")
         now, steps = self._clock.current_time(), self._steps()
+        count, since = self._jumps
+        self._jumps = (count + 1, since) if since == steps else (1, steps)
+        if count >= self._jumps_max and since == steps:
+            msg = f"no end after time has passed {count} times since step {steps}; the tasks:\n{self.dump()}"
+            return LivelockError(msg)
         if seconds >= LONG_JUMP_S:
             count, since = self._long_jumps
             self._long_jumps = (count + 1, since) if since == steps else (1, steps)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from ..agents._lanes import no_stray_cancellation
 from ..apps import App
 from ..artifacts import BaseArtifactService
 from ..errors import ConfigurationError, StorageRolledBackError
@@ -136,7 +137,7 @@ class Processes:
                     self._born = trio.Event()
                     for made in self.runners:
                         for work in made.hosted:
-                            process.nursery.start_soon(work, made.runners[process.seat], name="hosted")
+                            self.host(process, made, work)
                     await trio.sleep_forever()
         except* Exception as group:
             if not process.is_dead:
@@ -152,6 +153,10 @@ class Processes:
         if not self._unburied or self.power_is_on.is_set():
             self._world._witness.find()
         self.begin(process.seat)
+
+    def host(self, process: Process, made: Runners, work: Callable[[Runner], Awaitable[object]]) -> None:
+        """Let *work* be done in a process."""
+        process.nursery.start_soon(_hosted, work, made.runners[process.seat], name="hosted")
 
     def living(self) -> list[Process]:
         """Return the processes that are not dead, by their seats."""
@@ -205,6 +210,11 @@ class Processes:
         """Whether the current task is one of the process."""
         path = self._schedule.name_of(trio.lowlevel.current_task())
         return f"{path}/".startswith(f"{self.path_of(process)}/")
+
+
+async def _hosted(work: Callable[[Runner], Awaitable[object]], runner: Runner) -> None:
+    with no_stray_cancellation("what a process hosts"):
+        await work(runner)
 
 
 def _runner_in(process: Process, app: App, kept: Keyring) -> Runner:

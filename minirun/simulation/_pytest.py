@@ -115,7 +115,7 @@ def run_test(test: Callable[..., Any], fixtures: dict[str, Any]) -> None:
     Run *test* in its worlds; the choices of its last failure first.
 
     Raises:
-        ConfigurationError: `world` is not the fixture of this module.
+        ConfigurationError: `world` is not the fixture of this module, or its corpus is outside of the project.
         CorpusError: The file of its corpus is damaged.
         CoverageError: No seed has reached what the marker says, or a fault that it names had nothing to strike.
         The failure of the first world that fails, shrunk, with a note that tells it.
@@ -172,8 +172,8 @@ class _Test:
 
     def _corpus(self) -> Corpus | None:
         """What begins the search. Tests only read it: one that changed it would be another test the next time."""
-        folder = self.settings.corpus
-        return None if folder is None else Corpus(self.node.config.rootpath / folder, self.node.nodeid)
+        folder = self.settings.corpus_in(self.node.config.rootpath)
+        return None if folder is None else Corpus(folder, self.node.nodeid)
 
     def _kept(self) -> Kept | None:
         """The failure that is kept for this test, if it is one, and of the same options."""

@@ -42,7 +42,7 @@ __all__ = ["DeadlockError", "LivelockError", "RunawayClockError", "Schedule"]
 # in turns that trio gives to tasks, for what never comes to a point; and in points after the end, when all are open.
 STEPS_MAX = 20_000
 TURNS_MAX = 500_000
-# What part of both a hasty world has: some 0.1 s of turns in place of a second.
+# What part of these a hasty world has: some 0.1 s of turns in place of a second.
 HASTY_PART = 10
 OPEN_POINTS_MAX = 10_000
 
@@ -127,7 +127,7 @@ class Schedule:
         policy: How a random search prefers tasks: one of `POLICIES`.
         together_one_in: Once in so many steps another task goes on at the same time; 0 for never. Between two points
             such tasks take turns in trio's order, so races at any checkpoint are found, not only at points.
-        hasty: Whether the world goes on without end after a part of the usual steps and turns already.
+        hasty: Whether the world goes on without end after a part of the usual steps, turns and jumps already.
     """
 
     def __init__(
@@ -139,13 +139,14 @@ class Schedule:
         *,
         hasty: bool = False,
     ) -> None:
-        self._steps_max, self._turns_max = (most // HASTY_PART if hasty else most for most in (STEPS_MAX, TURNS_MAX))
+        part = HASTY_PART if hasty else 1
+        self._steps_max, self._turns_max = STEPS_MAX // part, TURNS_MAX // part
         self._choices = choices
         self._on_step = on_step
         self._policy = POLICIES[policy]
         self._together_one_in = together_one_in
         self._names = _Names(self._give_up, lambda task: self.hangs.spawned(task), self._turns_max)
-        self.hangs = Hangs(self._names.names, self._point_of, lambda: self.steps)
+        self.hangs = Hangs(self._names.names, self._point_of, lambda: self.steps, part)
         """What sees that the world comes to its end."""
         self._open_points = 0
         self._nursery: trio.Nursery

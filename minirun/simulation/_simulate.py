@@ -18,8 +18,10 @@ import outcome as results
 import trio
 
 from .._json import brief
+from .._workflow_errors import StrayCancellationError
+from ..agents._lanes import no_stray_cancellation
 from ..errors import ConfigurationError, MinirunError
-from ..runtime._failure import first_failure
+from ..runtime._failure import first_failure, leading_failure
 from ._behaviour import Note, features_of
 from ._choices import Choice, Choices
 from ._clock import WorldClock
@@ -247,6 +249,7 @@ class _Simulation:
         self._guard = guard
         self._watchdog = Watchdog(world.schedule.hangs.dump, self._origin)
         self._watchdog.start()
+        self._is_through = False
 
     def _origin(self) -> str:
         """Which simulation this is, so that it can be run again."""
@@ -258,8 +261,10 @@ class _Simulation:
         """Run the scenario in the world."""
         self._guard.start()
         async with self._world.living():
-            await scenario(self._world)
+            with no_stray_cancellation("the scenario"):
+                await scenario(self._world)
         self._guard.stop()
+        self._is_through = True
 
     def end(self, error: BaseException | None) -> Outcome:
         """What it came to, where *error* is what has ended it; what is no failure (Ctrl-C) is raised."""
@@ -267,12 +272,15 @@ class _Simulation:
         self._watchdog.stop()
         self._guard.stop()
         hangs.bury()
-        failure = None if error is None else first_failure(error)
+        if error is None and not self._is_through:
+            error = StrayCancellationError("something has cancelled the task of the scenario, in which the world lives")
+        failure = None if error is None else _readable(_first_failure(error))
         if failure is not None and not self._is_failure(failure):
             raise failure from None
         world.coverage.update(world._mishaps.told())
-        failure = self._watchdog.failure or self._guard.leak or world.problem or _readable(hangs.explained(failure))
+        failure = self._watchdog.failure or self._guard.leak or world.problem or hangs.explained(failure)
         found = (tuple(world.log), tuple(self._choices.trace), world.coverage, world.schedule.steps)
+        world._end()
         return Outcome(failure, *found, seed=self._choices.seed, notes=world.notes)
 
     def _is_failure(self, error: BaseException) -> bool:
@@ -281,9 +289,20 @@ class _Simulation:
         return not isinstance(error, KeyboardInterrupt) and not _ends_the_test(error)
 
 
+def _first_failure(error: BaseException) -> BaseException:
+    """The one exception that stands for *error*; without the others as notes if one cannot say what it is."""
+    try:
+        return first_failure(error)
+    except BaseException:  # what its `str` raises, which is caught by nobody if it is a SystemExit
+        return leading_failure(error)
+
+
 def _readable(failure: BaseException | None) -> BaseException | None:
-    """The failure; or what stands for one that cannot say what it is, also where that has become one of trio's."""
-    for cause in () if failure is None else (failure, *_in_hands_of_trio(failure)):
+    """
+    The failure; or what stands for one that cannot say what it is, also where that has become one of trio's, or where
+    what its `repr` raises has passed through all that is between: SystemExit, KeyboardInterrupt.
+    """
+    for cause in () if failure is None else (failure, *_asked(failure), *_in_hands_of_trio(failure)):
         problem = _unreadable(cause)
         if problem is not None:
             msg = (
@@ -294,6 +313,18 @@ def _readable(failure: BaseException | None) -> BaseException | None:
             told.__cause__ = cause
             return told
     return failure
+
+
+def _asked(failure: BaseException) -> Iterator[BaseException]:
+    """The exceptions that were saying what they are when this was raised, no Exception: it is theirs, and no Ctrl-C."""
+    if isinstance(failure, Exception):
+        return
+    for frame in (frame for frame, _ in traceback.walk_tb(failure.__traceback__)):
+        code = frame.f_code
+        if code.co_name in ("__repr__", "__str__") and code.co_argcount:
+            asked = frame.f_locals.get(code.co_varnames[0])
+            if isinstance(asked, BaseException):
+                yield asked
 
 
 def _in_hands_of_trio(failure: BaseException) -> Iterator[BaseException]:
@@ -315,11 +346,11 @@ def _is_of_trio(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith("trio.")
 
 
-def _unreadable(error: BaseException) -> Exception | None:
-    """What is raised where the error is to say what it is."""
+def _unreadable(error: BaseException) -> BaseException | None:
+    """What is raised where the error is to say what it is: a SystemExit, too, which would end the search."""
     try:
         repr(error), str(error)
-    except Exception as problem:
+    except BaseException as problem:
         return problem
     return None
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import attrs
 import trio
@@ -25,6 +25,7 @@ import trio
 from .._codec import to_json
 from .._json import JSON, brief
 from .._web import Web
+from .._workflow_errors import StrayCancellationError
 from ..agents import AgentTool, BaseAgent
 from ..apps import App
 from ..errors import ConfigurationError, MinirunError
@@ -126,7 +127,10 @@ def _restart(root: BaseAgent, *, only_named: bool) -> None:
 
 def _holds(check: Callable[[], object]) -> bool:
     """Call a check: what is false, and not None, says that it does not hold."""
-    found = check()
+    try:
+        found = check()
+    except trio.Cancelled as error:  # it has no checkpoint to raise it
+        raise StrayCancellationError(f"the check {_name_of(check)} has raised trio.Cancelled") from error
     if found is True:
         return True
     if inspect.iscoroutine(found):
@@ -151,6 +155,8 @@ def _remove(folder: str) -> None:
 class World:
     """
     The world of one simulation. Made by `simulate` and by the pytest plugin; a scenario gets it as `world`.
+
+    It ends with its run. Then its log and its counters can be read, and its methods raise ConfigurationError.
 
     Args:
         choices: What everything follows from.
@@ -285,7 +291,7 @@ class World:
         made = self._processes.runners_of(runner)
         made.hosted.append(work)
         for process in self._processes.living():
-            process.nursery.start_soon(work, made.runners[process.seat], name="hosted")
+            self._processes.host(process, made, work)
 
     def serve_web(self, web: Web) -> None:
         """
@@ -373,6 +379,10 @@ class World:
             stack.callback(self._store.close)
             yield
 
+    def _end(self) -> None:
+        """The run is over: from now on what is asked of the world is refused, at no cost for what was asked before."""
+        self.__class__ = _EndedWorld
+
     # --- what is checked
 
     def _step(self) -> None:
@@ -433,3 +443,26 @@ class World:
         if self.schedule.hangs.failure is None:  # what ends in disorder says nothing of its own
             self.problem = self.problem or error
         raise error
+
+
+class _EndedWorld(World):
+    """A world whose run has ended: its values can be read, and its methods are refused."""
+
+
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    """What stands for a method of a world whose run has ended."""
+
+    def refusing(world: World, *args: object, **options: object) -> NoReturn:
+        msg = (
+            f"expected `world.{name}` while the world lives, found that its run has ended; each run of a scenario is"
+            " given a world of its own, so keep none for later"
+        )
+        raise ConfigurationError(msg)
+
+    return refusing
+
+
+for _name, _found in vars(World).items():
+    if not _name.startswith("_"):
+        _refused: Any = _refusing(_name)
+        setattr(_EndedWorld, _name, property(_refused) if isinstance(_found, property) else _refused)

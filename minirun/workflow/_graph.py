@@ -273,8 +273,8 @@ class Plan:
         """
         Whether the outcome is the workflow's output.
 
-        With `Graph.output` this holds for each output of that node, and the last one stands. Without, for an output
-        other than None of a run that leads nowhere. A failure is no output.
+        With `Graph.output` this holds for each output of that node, and the last one stands. Without, for that of a run
+        that leads nowhere. None is no output of a workflow, and neither is a failure.
         """
         targets = self.graph._exits[run.name].taken(outcome)
         return targets is not None and self._is_output(run, outcome, targets)
@@ -332,11 +332,11 @@ class Plan:
         return self._ready.get(run_id)
 
     def _is_output(self, run: NodeRun, outcome: Outcome, targets: list[str | Marker]) -> bool:
-        if not outcome.has_output or outcome.failed is not None:
+        if not outcome.has_output or outcome.output is None or outcome.failed is not None:
             return False
         if self.graph.output is not None:
             return run.name == self.graph.output
-        return outcome.output is not None and all(target is END for target in targets)
+        return all(target is END for target in targets)
 
     def _nowhere(self, run: NodeRun, outcome: Outcome) -> WorkflowError:
         where = f"workflow {self.graph.name!r}: {run.id!r}"

@@ -55,8 +55,8 @@ class Workflow(BaseAgent):
     Args:
         edges: Chains `(a, b, c)`, where an element is a node, a group `(a, b)` or a map `{route: node}`, and `Edge`s.
         max_concurrency: How many nodes at once, those included that they run dynamically; None for no limit.
-        output: The node, or its name, whose output is that of the workflow, the last one if it runs several times.
-            None: the output of the one run that leads nowhere and has one; a second is an error.
+        output: The node, or its name, whose output is that of the workflow: the last one but for None, if it runs
+            several times. None: the output of the one run that leads nowhere and has one; a second is an error.
         on_failure: What a failing node means for those beside it: `"cancel_others"`, or `"collect"`, which lets them
             come to their end. Nothing new is started in both cases, and the failure is raised.
         state_schema: What its nodes may write to the session's state, and read as parameters: a class, whose fields are

@@ -159,13 +159,14 @@ def test_several_processes_share_the_seeds(folder: Path) -> None:
 
 
 def test_an_order_of_hashes_is_found_by_a_process_with_others(folder: Path) -> None:
-    """Two runs in one process agree on the order of a set of strings; one of two processes with other hashes tells."""
+    """Two runs in one process agree on the order of a set of strings; a process with other hashes tells of the seed."""
     arguments = ("scenarios.py::unsorted", "--seeds", "1", "--storage", "memory")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
     done = run(program(*arguments)[1:], cwd=folder, env=environment)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "NondeterminismError: seed 0 is another world where strings have other hashes: entry 2 of" in done.stdout
     assert "sort the sets" in done.stdout
+    assert re.search(r"^1 seed in .* s, 1 failure$", done.stdout, re.MULTILINE), done.stdout
     assert simulate(folder, *arguments).returncode == 0
 
 

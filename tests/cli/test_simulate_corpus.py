@@ -73,3 +73,30 @@ def test_what_cannot_be_used_is_refused_before_anything_runs(folder: Path, monke
     found = CliRunner().invoke(simulate, [target, "--replay", "some.json", "--corpus", "inputs"])
     assert found.exit_code == 2
     assert "expected --replay or --corpus, found both" in found.output
+
+
+def test_the_corpus_of_a_marker_is_in_the_project_and_that_of_the_command_line_anywhere(folder: Path) -> None:
+    """A test that read what is beside the project would be another one in each copy of it; who types knows where."""
+    project = folder / "project"
+    (project / "tests").mkdir(parents=True)
+    (project / "pytest.ini").write_text("[pytest]\n")
+    file = project / "tests" / "test_corpus_doors.py"
+    outside = "expected corpus to be a folder below the project's root"
+
+    def search(*arguments: str) -> tuple[int, str]:
+        command = ["-m", "minirun", "simulate", "test_corpus_doors.py::test_damaged", "--seeds", "1", *arguments]
+        done = run(command, cwd=file.parent, env={**os.environ, "PYTHONHASHSEED": "0"})
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    for named, refused in {str(project / "a"): False, "a/../b": False, str(folder): True, "../inputs": True}.items():
+        file.write_text(TESTS.replace('"inputs"', repr(named)))
+        status, told = search()
+        assert (status, outside in told) == ((2, True) if refused else (0, False)), told
+    pytests = ["-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly"]
+    told = run(pytests, cwd=project, modules=PYTEST).stdout
+    assert "2 failed" in told
+    assert f"ConfigurationError: {outside}" in told
+    for beside in ("../../beside", str(folder / "beside")):
+        assert search("--corpus", beside)[0] == 0
+    status, told = search("--corpus", file.name)
+    assert (status, "is a file" in told) == (2, True), told

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent
-from minirun.errors import ModelContractError, ModelError
+from minirun.errors import ConfigurationError, ModelContractError, ModelError
 from minirun.simulation import (
     ChaosLlm,
     CheckError,
@@ -34,7 +34,7 @@ from minirun.simulation import (
     why_unavailable,
 )
 from minirun.simulation._chaos import FAULTS as MODEL_FAULTS
-from minirun.simulation._simulate import Scenario, Storage
+from minirun.simulation._simulate import Scenario, Storage, simulate_each
 
 from ..examples import examples
 from ..exhausting import all_outcomes
@@ -99,6 +99,28 @@ def test_nothing_is_left_of_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
     for storage in STORAGES:
         assert simulate(scenario, SeededChoices(4), storage=storage, faults="all").failure is None
     assert [reference() for reference in seen] == [None, None]
+
+
+def test_a_world_is_refused_when_its_run_has_ended() -> None:
+    """In a later world, which it would be no part of, and outside of all; what has happened in it can be read."""
+    kept: list[World] = []
+
+    async def scenario(world: World) -> None:
+        kept.append(world)
+        world.note("ada", "waits")
+        await kept[0].sleep(1)
+
+    first, second = simulate_each(scenario, [SeededChoices(1), SeededChoices(2)], storage="memory")
+    assert first.failure is None
+    assert isinstance(second.failure, ConfigurationError)
+    assert "expected `world.sleep` while the world lives, found that its run has ended" in str(second.failure)
+    for world in kept:
+        with pytest.raises(ConfigurationError, match=r"expected `world.now` while"):
+            _ = world.now
+        for name in ("runner", "say", "state", "always", "eventually", "host", "restart", "heal", "note", "reached"):
+            with pytest.raises(ConfigurationError, match=f"expected `world.{name}` while"):
+                getattr(world, name)("anything", "there is", text="to say")
+        assert "waits" in [entry.what for entry in world.log]
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------

@@ -384,6 +384,36 @@ def test_a_clock_that_runs_away_is_stopped(work: Callable[[World], Awaitable[obj
     assert f"in {work.__name__}, test_simulation_hangs.py:" in str(outcome.failure)
 
 
+@pytest.mark.parametrize("shield", [True, False])
+def test_a_loop_that_naps_is_told_by_how_often_time_passes(shield: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Each nap is a round of trio's loop, and takes ten times as long as a turn without one; so fewer of them will do. In
+    haste it is a tenth, and a step begins a new count.
+    """
+    monkeypatch.setattr(_hangs, "JUMPS_MAX", 1_000)
+    naps = 0
+
+    async def scenario(world: World) -> None:
+        nonlocal naps
+        for _ in range(3):
+            for _ in range(90):
+                await trio.sleep(1)
+            await world.sleep(1)
+        naps = 0
+        with trio.CancelScope(shield=shield):
+            while True:
+                await trio.sleep(1)
+                naps += 1
+
+    for hasty, most in {False: 1_000, True: 100}.items():
+        failure = simulate(scenario, SeededChoices(1), storage="memory", hasty=hasty).failure
+        assert isinstance(failure, LivelockError)
+        assert f"no end after time has passed {most} times since step 4; the tasks:" in str(failure)
+        assert "in test_a_loop_that_naps" in str(failure)
+        assert naps - most in (0, 1)
+    assert _hangs.JUMPS_MAX * 5 < _schedule.TURNS_MAX
+
+
 async def waits_behind_a_shield() -> None:
     with trio.CancelScope(shield=True):
         await trio.sleep_forever()

@@ -21,7 +21,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import minirun.simulation
-from minirun import BaseAgent, InvocationContext, LlmAgent
+from minirun import LlmAgent
 from minirun._codec import to_json
 from minirun.errors import ConfigurationError
 from minirun.events import Event, EventActions
@@ -35,7 +35,6 @@ from minirun.simulation import (
     Outcome,
     RecordedChoices,
     SeededChoices,
-    UnreadableError,
     World,
     _schedule,
     shrink,
@@ -351,42 +350,6 @@ def test_what_only_takes_longer_than_a_tenth_is_no_smaller_livelock(monkeypatch:
     assert explored.outcome.picks == found.picks
 
 
-class Unreadable(Exception):
-    """Cannot say what it is."""
-
-    def __repr__(self) -> str:
-        raise ValueError("no text")
-
-
-async def fails(world: World) -> None:
-    raise Unreadable
-
-
-async def fails_in_a_nursery(world: World) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(fails, world)
-
-
-async def fails_in_an_agent(world: World) -> None:
-    class Failing(BaseAgent):
-        async def _run_async_impl(self, ctx: InvocationContext) -> None:
-            raise Unreadable
-
-    await world.say(world.runner(lambda: Failing(name="failing")), "ada", "hello")
-
-
-@pytest.mark.parametrize("scenario", [fails, fails_in_a_nursery, fails_in_an_agent])
-def test_an_exception_that_cannot_say_what_it_is_is_told_by_its_type(scenario: Callable[[World], Any]) -> None:
-    """trio calls its nurseries corrupted, for it puts the `repr` of what a task fails with into its reasons."""
-    [explored] = explore(scenario, [0], checked_options(MEMORY))
-    failure = explored.outcome.failure
-    assert isinstance(failure, UnreadableError)
-    assert isinstance(failure.__cause__, Unreadable)
-    assert "failed with Unreadable, which cannot say what it is" in str(failure)
-    assert "no text" in str(failure)
-    assert not any(explored.outcome.picks)
-
-
 @dataclass(frozen=True)
 class FrozenError(Exception):
     """Refuses every note."""
@@ -406,19 +369,6 @@ def test_a_failure_that_refuses_notes_is_told_with_them() -> None:
     assert "what happened:" in caught.value.__notes__[0]
     with_note(caught.value, "another")
     assert caught.value.__notes__[1:] == ["another"]
-
-
-def test_what_fails_while_an_unreadable_one_is_handled_is_told_itself() -> None:
-    """Only what trio has made of such an exception is replaced."""
-
-    async def scenario(world: World) -> None:
-        try:
-            raise Unreadable
-        except Unreadable:
-            raise KeyError("told")  # noqa: B904 - it is the context that matters
-
-    failure = simulate(scenario, SeededChoices(1), storage="memory").failure
-    assert repr(failure) == "KeyError('told')"
 
 
 def test_a_tool_that_fails_in_every_seed_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

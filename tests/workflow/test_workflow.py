@@ -198,6 +198,31 @@ async def test_a_second_output_is_refused_before_it_is_stored() -> None:
     assert await output_of(flow(edges, output=a)) == "a"
 
 
+@pytest.mark.parametrize("given", [[1, None], [None, 1], [1, None, None]], ids=str)
+async def test_none_is_no_output_of_a_workflow_wherever_it_runs(given: list[int | None]) -> None:
+    """The named node has given 1, and then nothing more: 1 is the answer of a run, and what a node after it gets."""
+
+    def made() -> Workflow:
+        left = list(given)
+
+        def gives() -> int | None:
+            return left.pop(0)
+
+        def turns() -> Event:
+            return Event(route="again" if left else "done")
+
+        def after() -> int:
+            return 9
+
+        return flow((START, gives, turns, {"again": gives, "done": after}), output=gives)
+
+    def shown(node_input: Any) -> dict[str, Any]:
+        return {"given": node_input}
+
+    assert await output_of(made()) == 1
+    assert await output_of(Workflow(name="outer", edges=[(START, made(), shown)])) == {"given": 1}
+
+
 async def test_only_the_end_of_the_workflow_is_final() -> None:
     """Who stops at the first final response has the answer."""
 

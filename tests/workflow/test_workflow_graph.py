@@ -375,12 +375,13 @@ def test_a_second_output_is_refused_by_both_names() -> None:
 
 def test_the_named_node_gives_the_output() -> None:
     """
-    With `output=` only the outputs of that node count, terminal or not, and the last one stands, None included.
+    With `output=` only the outputs of that node count, terminal or not, and the last one stands; None is none.
     """
     plan = graph((START, "a", {"again": "a", "on": "b"}), output="a").begin(None)
     plan = plan.ended("a@1", gave(1, "again")).ended("a@2", gave(2, "again"))
     assert (plan.output, plan.output_by) == (2, "a@2")
-    assert plan.ended("a@3", gave(None, "on")).output is None
+    assert not plan.is_terminal(plan.ready[0], gave(None, "on"))
+    assert plan.ended("a@3", gave(None, "on")).output == 2
     assert plan.ended("a@3", Outcome(route="on")).output == 2
     plan = plan.ended("a@3", gave(3, "on"))
     assert not plan.is_terminal(plan.ready[0], gave("B"))
