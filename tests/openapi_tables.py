@@ -99,6 +99,7 @@ def _schemas() -> Iterator[tuple[str, Any]]:
             "additionalProperties": False,
         },
     )
+    yield "fields of anything", {"properties": {"a": True, "b": False, "c": {}}, "required": ["a", "c"]}
     yield (
         "fields that are none",
         {"properties": [], "required": "a", "additionalProperties": 3, "items": [], "anyOf": {}},

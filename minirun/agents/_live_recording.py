@@ -40,7 +40,7 @@ class Recording:
         self._rate = rate
         self._send, self._receive = trio.open_memory_channel[bytes](_PIECES)
         self._is_done = trio.Event()
-        self._version = 0
+        self._version: int
         self._failure: Exception | None = None
         self._scope = trio.CancelScope(shield=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minirun import AgentTool, Event, InMemoryRunner, LlmAgent
+from minirun import AgentTool, Event, InMemoryRunner, LlmAgent, ParallelAgent, SequentialAgent
 from minirun.errors import ConfigurationError, InvalidValueError
 from minirun.flows import keep_last, remove_all_tools
 from minirun.flows._filters import EventFilter
@@ -145,6 +146,7 @@ def test_whatever_is_chosen_a_strict_provider_takes_it(picks: list[bool], order:
 
     A scripted model is such a provider: it raises ModelContractError.
     """
+
     def chosen(ctx: ReadonlyContext, events: list[Event]) -> list[Event]:
         kept = [event for event, pick in zip(events, picks + [True] * len(events), strict=False) if pick]
         return {"kept": kept, "reversed": kept[::-1], "twice": kept + kept}[order]
@@ -165,3 +167,53 @@ async def test_a_call_without_its_response_is_left_out() -> None:
     agent = LlmAgent(name="a", model=ScriptedLlm(script), tools=[look], include_contents=no_responses)
     await turns(agent, "first", "second")
     assert shown(agent.model) == ["user: first", "model: let me see", "model: one", "user: second"]
+
+
+async def test_what_another_branch_has_said_is_not_chosen_from() -> None:
+    """Agents that run side by side see nothing of each other; who comes after them may choose from all of it."""
+    seen: dict[str, list[str]] = {}
+
+    def noted(ctx: ReadonlyContext, events: list[Event]) -> list[Event]:
+        seen[ctx.agent_name] = [event.text for event in events]
+        return events
+
+    def one(name: str) -> LlmAgent:
+        return LlmAgent(name=name, model=ScriptedLlm([name, f"{name}!"]), include_contents=noted)
+
+    sides = ParallelAgent(name="sides", sub_agents=[one("x"), one("y")])
+    await turns(SequentialAgent(name="all", sub_agents=[sides, one("z")]), "first", "second")  # type: ignore[arg-type]
+    assert seen["x"] == ["first", "x", "z", "second"]
+    assert seen["y"] == ["first", "y", "z", "second"]
+    assert sorted(seen["z"]) == ["first", "second", "x", "x!", "y", "y!", "z"]
+
+
+async def test_a_response_without_its_call_is_left_out() -> None:
+    """What is left of its event is nothing; the next request begins with the user."""
+
+    def no_calls(ctx: ReadonlyContext, events: list[Event]) -> list[Event]:
+        return [event for event in events if not event.get_function_calls()]
+
+    agent = LlmAgent(name="a", model=ScriptedLlm([call("look"), "one", "two"]), tools=[look], include_contents=no_calls)
+    await turns(agent, "first", "second")
+    assert shown(agent.model) == ["user: first", "model: one", "user: second"]
+
+
+async def test_a_function_that_gives_a_coroutine_leaves_nothing_behind(recwarn: pytest.WarningsRecorder) -> None:
+    """It is closed: nobody is warned of one that was never awaited. What is no coroutine is left as it is."""
+    choice: Any = lambda ctx, events: _late(ctx, events)  # noqa: E731  # a function that is not `async` itself
+    agent = LlmAgent(name="a", model=ScriptedLlm([]), include_contents=choice)
+    with pytest.raises(InvalidValueError) as caught:
+        await turns(agent, "first")
+    assert str(caught.value) == "include_contents: expected a function that is not `async`, found one that is"
+    del caught
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []
+
+    class Later:
+        def __await__(self) -> Any:
+            yield
+
+    choice = lambda ctx, events: Later()  # noqa: E731
+    agent = LlmAgent(name="a", model=ScriptedLlm([]), include_contents=choice)
+    with pytest.raises(InvalidValueError, match="that is not `async`, found one that is"):
+        await turns(agent, "first")

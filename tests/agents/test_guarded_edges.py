@@ -14,7 +14,7 @@ from minirun.errors import GuardrailTripwireError, InvalidValueError, ModelConne
 from minirun.models import LlmResponse
 from minirun.planners import PlanReActPlanner
 from minirun.testing import ScriptedLlm, call
-from minirun.types import Content, Part
+from minirun.types import Blob, Content, FileData, Part
 
 from ..helpers import look, run_to_end, stored_events
 
@@ -213,3 +213,31 @@ async def test_an_answer_that_has_failed_is_no_plan(answer: LlmResponse) -> None
     agent = LlmAgent(name="a", model=ScriptedLlm([answer]), planner=PlanReActPlanner())
     events, _ = await run_to_end(runner_of(agent))
     assert [(event.error_code, event.content) for event in events] == [("SAFETY", answer.content)]
+
+
+async def test_an_output_guardrail_is_shown_what_somebody_would_be_told() -> None:
+    """Texts and pictures in their order, and the answer that a call gives; neither thoughts nor other calls."""
+    seen: list[Content] = []
+
+    def watch(context: Any, content: Content) -> None:
+        seen.append(content)
+
+    picture = Part(inline_data=Blob(data=b"x", mime_type="image/png"))
+    file = Part(file_data=FileData(file_uri="https://example.com/a.png"))
+    said = [Part(text="hm", thought=True), Part(text="here:"), picture, file, Part(text=""), call("look", n=1)]
+    agent = LlmAgent(
+        name="a", model=ScriptedLlm([Content(role="model", parts=said), "fine"]), tools=[look],
+        output_guardrails=[watch],
+    )  # fmt: skip
+    await run_to_end(runner_of(agent))
+    assert [content.parts for content in seen] == [(Part(text="here:"), picture, file), (Part(text="fine"),)]
+    assert {content.role for content in seen} == {"model"}
+
+
+async def test_an_instruction_that_is_no_text_that_can_be_stored_fails_the_run() -> None:
+    """The error names the field, where an instruction is made for each request."""
+    agent = LlmAgent(name="a", model=ScriptedLlm([]), instruction=lambda ctx: "a \ud800 b")
+    with pytest.raises(InvalidValueError) as caught:
+        await run_to_end(runner_of(agent))
+    found = "found a lone surrogate at character 2"
+    assert str(caught.value) == f"GenerateContentConfig.system_instruction: expected text that UTF-8 can write, {found}"

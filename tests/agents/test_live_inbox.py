@@ -152,6 +152,20 @@ async def test_an_interruption_drops_the_sound_before_it_and_nothing_else(autoju
         await inbox.bring(says(sound(100)))
 
 
+async def test_pictures_are_no_sound(autojump_clock: MockClock) -> None:
+    """They take none of the time that sound may wait, and an interruption leaves them where they are."""
+    picture = Part(inline_data=Blob(data=bytes(600), mime_type="image/png"))
+    inbox = Inbox(0.1, rate=1000)
+    assert inbox.length_of(says(picture)) == 0.0
+    assert inbox.length_of(says(picture, sound(30), TEXT, sound(40))) == 70.0
+    await inbox.bring(says(sound(100), picture))
+    with trio.fail_after(1):
+        await inbox.bring(says(picture, picture))
+    await inbox.bring(says(interrupted=True))
+    assert inbox.dropped_ms == 100
+    assert await all_of(inbox) == [[300], [300, 300], []]
+
+
 async def test_a_connection_that_is_gone_leaves_what_has_happened_here(autojump_clock: MockClock) -> None:
     """Its responses are returned in order, their sound is dropped; its loss and its interruption are forgotten."""
     inbox = Inbox(0.1, rate=1000)

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from minirun import LlmAgent, Runner, SqliteSessionService
+from minirun._json import thaw
 from minirun.flows import remove_all_tools
 from minirun.runtime import Run
 from minirun.sessions import BaseSessionService, InMemorySessionService
@@ -125,7 +126,14 @@ async def test_the_tool_says_what_each_agent_is_to_be_given() -> None:
     [tool] = both.model.requests[0].config.tools
     assert tool.parameters["required"] == ["agent_name", "input"]
     assert {*tool.parameters["$defs"]} == {"seller_Nested", "maker_Nested"}
-    assert len(tool.parameters["properties"]["input"]["anyOf"]) == 2
+    assert thaw(tool.parameters["properties"]["input"]) == {
+        "anyOf": [
+            {"title": "for seller", "$ref": "#/$defs/seller_Nested"},
+            {"title": "for maker", "$ref": "#/$defs/maker_Nested"},
+        ]
+    }
+    for name, form in tool.parameters["$defs"].items():
+        assert form["properties"]["parts"]["items"] == {"$ref": f"#/$defs/{name}"}
 
 
 async def test_a_filter_of_what_was_before_keeps_what_it_was_given() -> None:

@@ -11,7 +11,7 @@ import trio
 from minirun import LiveRequestQueue, LlmAgent, SequentialAgent
 from minirun.errors import ConfigurationError, FatalError
 from minirun.testing import LiveSent, ScriptedLive, ScriptedLlm, call, hear, pause, say
-from minirun.tools import FunctionTool
+from minirun.tools import FunctionTool, LongRunningFunctionTool
 
 from ..live_runs import DIALECTS, PLACE, live_runner, log, runner_of, sent, stored
 from .test_live_questions import conversation, talkative
@@ -269,3 +269,30 @@ async def test_members_of_a_sequence_say_when_they_are_done(dialect: Any, autoju
         await talk.quiet()
     assert "ask: task_completed=done" in talk.lines
     assert any(line.startswith("then: What else?") for line in talk.lines)
+
+
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+@both
+async def test_the_model_is_told_which_tools_it_need_not_wait_for(dialect: Any, autojump_clock: trio.abc.Clock) -> None:
+    """Those that give items, take long or ask somebody go on beside the conversation; it waits for all others."""
+    tools: list[Any] = [
+        prices,
+        pay,
+        FunctionTool(stop_streaming, require_confirmation=False),
+        FunctionTool(lambda: "x", name="asks", description="Asks.", require_confirmation=True),
+        FunctionTool(lambda: "x", name="may_ask", description="Asks.", require_confirmation=lambda: False),
+        LongRunningFunctionTool(lambda: None, name="order", description="Orders."),
+    ]
+    model = ScriptedLive([], dialect=dialect)
+    clerk = LlmAgent(name="clerk", model=model, tools=tools)
+    async with conversation(runner_of(SequentialAgent(name="all", sub_agents=[clerk]))) as talk:
+        await talk.quiet()
+    [connect] = [each for each in model.sent if each.kind == "connect"]
+    assert connect.request is not None
+    told = {each.name: each.behavior for each in connect.request.config.tools}
+    beside = dict.fromkeys(("prices", "asks", "may_ask", "order"), "NON_BLOCKING")
+    assert told == {**beside, "pay": None, "stop_streaming": None, "task_completed": None}

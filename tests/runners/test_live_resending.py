@@ -78,3 +78,25 @@ async def test_an_answer_of_a_session_that_is_gone_is_cut_off_without_a_word_to_
     assert cut.live is not None
     assert "cut_seq" in cut.live
     assert not sent_of(model, "truncate")
+
+
+async def test_a_result_that_was_sent_is_not_sent_again_once_its_call_is_taken_back(autojump_clock: MockClock) -> None:
+    """The server may not have it, nor what was said before: that is said again, and nothing in the result's place."""
+
+    def script(each: LiveSent) -> Any:
+        if each.text == "hello":
+            return [handle("h0"), say("Hm.")]
+        return call("work") if (each.text, each.connection) == ("first", 1) else say(f"to {each.text or each.kind}")
+
+    model = ScriptedLive(script, word_ms=1)
+    async with new_runner(model, tools=[work]) as runner, conversing(runner) as client:
+        await client.ask("hello")
+        await client.ask("first")
+        await trio.sleep(1)
+        model.play(cancel_calls("call-1"), handle("h1", taken_up=False), drop())
+        await client.until(lambda event: event.live and event.live.get("connection") == 2)
+        await client.until(lambda event: event.text == "to first" and event.turn_complete)
+        await client.ask("second")
+    assert client.failure is None
+    told = [(each.connection, each.text or each.kind) for each in sent_of(model, "content", "responses")]
+    assert told == [(1, "hello"), (1, "first"), (1, "responses"), (2, "first"), (2, "second")]

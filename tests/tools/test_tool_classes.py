@@ -86,6 +86,31 @@ async def test_a_tool_may_check_its_arguments_itself() -> None:
     assert tool.calls == [{"anything": 1}]
 
 
+class Silent(BaseTool):
+    """A tool that the model is not told of: it is there for what it adds to each request."""
+
+    @property
+    def declaration(self) -> None:
+        return None
+
+    async def process_llm_request(self, *, tool_context: CallbackContext, llm_request: Any) -> None:
+        llm_request.append_instructions(["Be brief."])
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        raise AssertionError("nobody can call it")
+
+
+async def test_a_tool_that_declares_nothing_is_not_shown_to_the_model() -> None:
+    """What it adds to the request goes with it, and a model that calls it all the same is told that there is none."""
+    tool, model = Silent(name="silent", description="Adds a word."), ScriptedLlm([call("silent", any="thing"), "fine"])
+    runner = runner_for(LlmAgent(name="a", model=model, tools=[tool, Weather()]))
+    await run_to_end(runner)
+    assert [each.name for each in model.requests[0].config.tools] == ["weather"]
+    assert model.requests[0].config.system_instruction == "Be brief."
+    [answer] = [each for event in await stored_events(runner) for each in event.get_function_responses()]
+    assert answer.response["error"]["type"] == "UnknownToolError"
+
+
 async def test_a_declaration_that_cannot_be_checked_is_refused_before_the_model_is_asked() -> None:
     """
     A keyword that minirun does not know fails the run with its name and the way out, and nobody is asked.
