@@ -83,6 +83,7 @@ class Statement:
     encoders: tuple[Callable[[Any], bytes], ...] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        assert self.name.replace("_", "").isalpha(), self.name  # else the server may cut it, or read it otherwise
         both = [_encoder(kind) for kind in self.types.split()]
         object.__setattr__(self, "oids", tuple(oid for oid, _ in both))
         object.__setattr__(self, "encoders", tuple(encoder for _, encoder in both))

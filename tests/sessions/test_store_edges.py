@@ -1,0 +1,380 @@
+"""
+What a store does at its edges: where somebody else was faster, where it is left before it has begun, where the place of
+its file is not what it was, and where a service does not have all that a store may have.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from minirun import Env, Event, EventActions, InMemorySessionService, SqliteSessionService
+from minirun.errors import (
+    InvocationNotFoundError,
+    NotSupportedError,
+    SessionNotFoundError,
+    StaleSessionError,
+    StorageCorruptError,
+    StorageFormatError,
+    StorageFullError,
+    StorageMissingError,
+)
+from minirun.events import Replay
+from minirun.sessions import (
+    BaseSessionService,
+    GetSessionConfig,
+    InvocationStatus,
+    KeyValueSessionService,
+    Session,
+    SessionKey,
+)
+from minirun.sessions._live import LiveSession
+from minirun.sessions._sqlite._dead_owners import is_owner, owner_is_gone, remove_dead_locks
+from minirun.sessions._sqlite._owner_lock import OwnerLock, lock_path
+from minirun.sessions._store import SessionStore
+
+from ..stores import HERE, KEY, Elsewhere, Faulty, append, begin, enter, failing, get, services, texts
+from .test_key_value_store import InMemory
+
+KINDS = ("memory", "sqlite in memory", "sqlite without cache", "postgres", "key value")
+
+
+@asynccontextmanager
+async def opened(kind: str, folder: Path) -> AsyncIterator[BaseSessionService]:
+    kept = KeyValueSessionService(InMemory()) if kind == "key value" else services(folder)[kind]()
+    async with kept as service:
+        yield service
+
+
+# --- left before it has begun -----------------------------------------------------------------------------------------
+
+Use = Callable[[BaseSessionService, Session, list[Event]], Any]
+OTHER: Any = {"app_name": "app", "user_id": "u", "session_id": "other"}
+USES: dict[str, Use] = {
+    "create": lambda service, session, history: service.create_session(**OTHER, state={"user:n": 2}),
+    "import": lambda service, session, history: service.import_session(**OTHER, events=history),
+    "fork": lambda service, session, history: service.fork_session(**HERE, new_session_id="other"),
+    "append": lambda service, session, history: append(service, session, "late", user_n=2),
+    "delete": lambda service, session, history: service.delete_session(**HERE),
+    "get": lambda service, session, history: service.get_session(**HERE),
+    "list": lambda service, session, history: service.list_sessions(app_name=None),
+    "read": lambda service, session, history: service.read_events(**HERE),
+    "state": lambda service, session, history: service.get_user_state(app_name="app", user_id="u"),
+    "invocations": lambda service, session, history: service.list_invocations(),
+    "questions": lambda service, session, history: service.list_pending(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("use", USES)
+async def test_what_is_asked_in_a_scope_that_was_cancelled_is_not_done(use: str, kind: str, tmp_path: Path) -> None:
+    """Every use of a service is a checkpoint before it does anything, however little it has to do."""
+    async with opened(kind, tmp_path) as service:
+        session = await service.create_session(**HERE, state={"user:n": 1})
+        await append(service, session, "one")
+        history = await service.read_events(**HERE)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await USES[use](service, session, history)
+        assert scope.cancelled_caught
+        found = await get(service)
+        assert (texts(found), found.state) == (["one"], {"user:n": 1})
+        assert len((await service.list_sessions(app_name=None)).sessions) == 1
+        await append(service, session, "two")
+
+
+# --- somebody else was faster -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "key value"])
+async def test_a_run_whose_session_is_deleted_by_somebody_else_stores_nothing_more(kind: str, tmp_path: Path) -> None:
+    """As another process does it, which does not wait for this one: the run is told what has happened."""
+    name = "sqlite without cache" if kind == "sqlite" else kind
+    async with opened(name, tmp_path) as service:
+        await service.create_session(**HERE)
+        writer = await enter(service)
+        await service._delete(KEY)
+        with pytest.raises(SessionNotFoundError) as caught:
+            await begin(writer)
+        assert str(caught.value) == "session 's' of user 'u' in app 'app' was deleted"
+        await writer.finish(None)
+        assert await service.get_session(**HERE) is None
+        await service._delete(KEY)
+
+
+class Slow(Elsewhere):
+    """A service that somebody overtakes between its look at a session and its write."""
+
+    meanwhile: Callable[[], Any] | None = None
+
+    async def _open_free(self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool) -> LiveSession | None:
+        live = await super()._open_free(key, config, reject=reject)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return live
+
+
+async def test_an_append_that_is_overtaken_looks_again(tmp_path: Path) -> None:
+    """It is told what any append to a session that went on is: stale, gone, or stored already, if it is a retry."""
+    path = tmp_path / "s.db"
+    async with Slow(path, cache_bytes=0) as slow, Elsewhere(path) as other:
+        session = await slow.create_session(**HERE)
+        await other.create_session(**OTHER)
+        theirs = await get(other)
+        slow._cache.clear()
+        slow.meanwhile = lambda: append(other, theirs, "faster")
+        with pytest.raises(StaleSessionError) as caught:
+            await append(slow, session, "slower")
+        assert str(caught.value) == (
+            "session 's' of user 'u' in app 'app' has changed since it was read at revision 0: it is at revision 1; "
+            "get_session again and append to what it returns"
+        )
+        session = await get(slow)
+        slow._cache.clear()
+        retried = Event(id="retried", author="a", message="once")
+        slow.meanwhile = lambda: other.append_event(theirs, retried)
+        stored = await slow.append_event(session, retried)
+        assert (stored.seq, session.revision, texts(await get(other))) == (2, 2, ["faster", "once"])
+        slow._cache.clear()
+        slow.meanwhile = lambda: other.delete_session(**HERE)
+        with pytest.raises(SessionNotFoundError):
+            await append(slow, session, "too late")
+
+
+# --- what a store need not have ---------------------------------------------------------------------------------------
+
+
+class Plain(InMemorySessionService):
+    """A store with what every store has, and no more."""
+
+    _put_message = SessionStore._put_message
+    _messages = SessionStore._messages
+    _called = SessionStore._called
+    _user_state = SessionStore._user_state
+    _record_end = SessionStore._record_end
+    _apps_with = SessionStore._apps_with
+    _not_ended = SessionStore._not_ended
+
+
+async def test_a_store_says_what_it_does_not_have() -> None:
+    """Messages and the state of users are told by the name of the store; ends are left to the end of the run."""
+    async with Plain() as service:
+        await service.create_session(**HERE, state={"user:n": 1})
+        await service.create_session(app_name="app-2", user_id="u", session_id="t")
+        message = Event(author="user", message="x", actions=EventActions(replay=Replay(sent="next_model_call")))
+        with pytest.raises(NotSupportedError) as caught:
+            await service._put_message(KEY, message)
+        assert str(caught.value) == "Plain keeps no messages for runs; implement `_put_message`"
+        with pytest.raises(NotSupportedError) as caught:
+            await service.get_user_state(app_name="app", user_id="u")
+        expected = "Plain does not tell the state of users; read that of one of the user's sessions"
+        assert str(caught.value) == expected
+        writer = await enter(service)
+        await begin(writer)
+        assert (await service._messages(writer.live), await service._called("app")) == ([], [])
+        assert await service._record_end(writer, InvocationStatus.COMPLETED) is False
+        assert [run.invocation_id for run in await service._not_ended(KEY, 0)] == ["e-1"]
+        assert await service._not_ended(KEY, 1) == []
+        await writer.finish(InvocationStatus.COMPLETED)
+        assert await service._not_ended(KEY, 0) == []
+        assert await service._apps_with("u", "s") == {"app"}
+        assert await service._apps_with("v", "s") == await service._apps_with("u", "x") == set()
+
+
+# --- a store of two methods -------------------------------------------------------------------------------------------
+
+
+class Repeats(InMemory):
+    async def read(self, first: str, end: str, limit: int) -> Sequence[tuple[str, str]]:
+        found = await super().read(first, end, limit)
+        return [*found, *found[-1:]][:limit]
+
+
+class Refuses(InMemory):
+    """A store that raises errors of its own, of the kinds that are told."""
+
+    refusal: Exception | None = None
+
+    async def read(self, first: str, end: str, limit: int) -> Sequence[tuple[str, str]]:
+        if self.refusal is not None:
+            raise self.refusal
+        return await super().read(first, end, limit)
+
+
+async def test_an_entry_that_is_read_twice_is_refused() -> None:
+    """The keys of a page rise from one entry to the next."""
+    values: dict[str, str] = {}
+    await KeyValueSessionService(InMemory(values)).create_session(**HERE, state={"user:a": 1, "user:b": 1})
+    with pytest.raises(StorageCorruptError, match=r"expected Repeats\.read to return at most"):
+        await get(KeyValueSessionService(Repeats(values)))
+
+
+async def test_an_error_of_ours_that_a_store_raises_is_raised_as_it_is() -> None:
+    """It says itself what has become of the change; nothing is made of it."""
+    store = Refuses()
+    service = KeyValueSessionService(store)
+    await service.create_session(**HERE)
+    service._forget()
+    store.refusal = StorageFullError("no room for a page")
+    with pytest.raises(StorageFullError) as caught:
+        await get(service)
+    assert caught.value is store.refusal
+
+
+async def test_a_run_whose_store_was_taken_over_records_no_end() -> None:
+    """Its new owner lists it as interrupted, and keeps it so; the end of the run is no error, and is not recorded."""
+    values: dict[str, str] = {}
+    former, latter = KeyValueSessionService(InMemory(values)), KeyValueSessionService(InMemory(values))
+    await former.create_session(**HERE)
+    writer = await enter(former)
+    await begin(writer)
+    await get(latter)
+    assert await former._record_end(writer, InvocationStatus.COMPLETED) is False
+    await writer.finish(InvocationStatus.COMPLETED)
+    assert [run.status for run in await latter.list_invocations()] == ["interrupted"]
+
+
+async def test_the_end_of_a_run_is_recorded_once_and_over_nothing_newer() -> None:
+    """What a later writer has begun again stays as it is; so does what was deleted meanwhile."""
+    async with KeyValueSessionService(InMemory()) as service:
+        await service.create_session(**HERE)
+        first = await enter(service)
+        await begin(first)
+        assert await service._record_end(first, InvocationStatus.COMPLETED)
+        assert await service._record_end(first, InvocationStatus.FAILED)
+        assert [(run.status, run.end_seq) for run in await service.list_invocations()] == [("completed", 1)]
+        await first.finish(None)
+        with pytest.raises(InvocationNotFoundError):
+            await service.list_node_runs("e-2")
+
+
+# --- the place of a file ----------------------------------------------------------------------------------------------
+
+
+class WithoutLog(sqlite3.Connection):
+    """A connection to a file that cannot have a write-ahead log, as on a disk of a network."""
+
+    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+        return super().execute("SELECT 'delete'" if statement.endswith("journal_mode=WAL") else statement, *parameters)
+
+
+@attrs.frozen(eq=False)
+class OnANetwork(Env):
+    def connect(self, database: str, *, uri: bool = False) -> sqlite3.Connection:
+        return sqlite3.connect(
+            database, uri=uri, timeout=0, isolation_level=None, check_same_thread=False, factory=WithoutLog
+        )
+
+
+async def test_a_place_without_a_log_is_refused(tmp_path: Path) -> None:
+    """A file could lose what was acknowledged; in memory there is nothing to lose."""
+    path = tmp_path / "s.db"
+    with pytest.raises(StorageFormatError) as caught:
+        await SqliteSessionService(path, env=OnANetwork()).create_session(**HERE)
+    expected = "SQLite cannot keep a write-ahead log here, as on a network's disk; use another place"
+    assert str(caught.value) == f"{path}: {expected}"
+    async with SqliteSessionService(":memory:", env=OnANetwork()) as service:
+        await service.create_session(**HERE)
+
+
+@pytest.mark.parametrize("how", ["while it is open", "after a failure"])
+async def test_a_file_that_is_gone_is_missed(how: str, tmp_path: Path) -> None:
+    """It is not made anew under its name: that would be an empty one."""
+    path = tmp_path / "s.db"
+    async with SqliteSessionService(path) as service:
+        await service.create_session(**HERE)
+        if how == "after a failure":
+            service._file._disconnect()
+        for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+            file.unlink(missing_ok=True)
+        told = {
+            "while it is open": "was deleted or replaced while it was open",
+            "after a failure": "was deleted while it was in use",
+        }
+        with pytest.raises(StorageMissingError) as caught:
+            await get(service)
+        assert str(caught.value) == f"{path}: the file {told[how]}; put it back, or use another name"
+        with pytest.raises(StorageMissingError) as again:
+            await get(service)
+        assert str(again.value) == f"{path}: the file was deleted while it was in use; put it back, or use another name"
+        assert not path.exists()
+
+
+async def test_a_database_in_memory_ends_with_its_connection() -> None:
+    """A new one would be empty; a rollback that fails does not end it."""
+    service = SqliteSessionService(":memory:")
+    await service.create_session(**HERE)
+    connection = service._file._connection
+    assert connection is not None
+    faulty: Any = Faulty(connection, {"ROLLBACK": failing(sqlite3.SQLITE_IOERR)})
+    connection.execute("BEGIN")
+    with pytest.raises(sqlite3.OperationalError, match="planted"):
+        service._file._roll_back(faulty)
+    connection.execute("ROLLBACK")
+    assert texts(await get(service)) == []
+    await service._file.close()
+    with pytest.raises(StorageMissingError) as caught:
+        await get(service)
+    assert str(caught.value) == (
+        ":memory:: the database has ended with its connection or is another process's; make a new service"
+    )
+
+
+async def test_what_was_read_of_a_file_is_not_that_of_its_replacement(tmp_path: Path) -> None:
+    """Nor is what sessions share, where a session of the first file is still held and all numbers are the same."""
+    paths = [tmp_path / "a.db", tmp_path / "b.db"]
+    for path in paths:
+        async with SqliteSessionService(path) as service:
+            await service.create_session(**HERE, state={"user:n": path.name, "app:n": path.name, "n": path.name})
+    async with SqliteSessionService(paths[0]) as service:
+        assert (await get(service)).state["user:n"] == "a.db"
+        held = service._cache.sessions[KEY]
+        os.replace(paths[1], paths[0])
+        with pytest.raises(StorageMissingError):
+            await get(service)
+        assert (await get(service)).state == {"user:n": "b.db", "app:n": "b.db", "n": "b.db"}
+        assert held is not service._cache.sessions[KEY]
+
+
+# --- owners of leases -------------------------------------------------------------------------------------------------
+
+
+def test_an_owner_is_called_by_what_can_be_a_part_of_a_files_name() -> None:
+    """Up to 64 letters, digits, `_`, `.` and `-`, and nothing else."""
+    for name in ("a", "A-1_b.c", "x" * 64):
+        assert is_owner(name)
+    for odd in ("", "x" * 65, "a/b", "a b", "ä", "a\n", 5, None, b"a"):
+        assert not is_owner(odd)
+
+
+def test_an_owner_is_gone_once_nobody_holds_its_file(tmp_path: Path) -> None:
+    """Without a file it is gone; with one that is held, or cannot be opened, it may live; a free one is swept up."""
+    database = tmp_path / "s.db"
+    assert owner_is_gone(database, "nobody")
+    lock = OwnerLock(database, "living")
+    lock_path(database, "dead").touch()
+    lock_path(database, "folder").mkdir()
+    assert not owner_is_gone(database, "living")
+    assert not owner_is_gone(database, "folder")
+    assert owner_is_gone(database, "dead")
+    assert not lock_path(database, "dead").exists()
+    lock_path(database, "dead too").touch()
+    lock_path(database, "dead-2").touch()
+    remove_dead_locks(database)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["s.db-owner-dead too", "s.db-owner-folder", "s.db-owner-living"]
+    lock.release()
+    lock.release()
+    assert owner_is_gone(database, "living")
+    with pytest.raises(sqlite3.DatabaseError) as caught:
+        owner_is_gone(database, "a/b")
+    assert str(caught.value) == "an owner is called 'a/b'"
