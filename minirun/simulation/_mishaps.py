@@ -35,7 +35,7 @@ STALLS_S = (1.0, 20.0, 60.0)
 SLOW_COMMITS_S = (0.1, 5.0, 40.0)
 LOCKS_S = (0.02, 0.2, 11.0)
 # How long a model or a tool hangs: longer than leases last, and shorter than a run may take, if its RunConfig does not
-# say so. Whoever waits for it on a file looks four times a second, and each look is a step.
+# say so. A process that waits for it on a file looks four times a second, and each look is a step.
 HANGS_S = 240.0
 CLOCK_JUMPS_S = (-3600.0, -1.0, 3600.0)
 
