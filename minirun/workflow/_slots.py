@@ -25,8 +25,8 @@ class Slots:
         self._waiting: deque[_Waiting] = deque()
 
     def take(self) -> bool:
-        """Take a place if one is free; those that wait come first."""
-        if self._free <= 0 or self._waiting:
+        """Take a place if one is free: none is while others wait, as they are given each that is left."""
+        if self._free <= 0:
             return False
         self._free -= 1
         return True

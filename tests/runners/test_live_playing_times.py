@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from minirun import RunConfig
-from minirun.testing import ScriptedLive, hear, say
+from minirun.testing import ScriptedLive, hear, pause, say
 from minirun.testing._live_dialects import DialectName
 
 from ..live_client import both, conversing, new_runner, sent_of, stored
@@ -88,3 +88,29 @@ async def test_each_utterance_has_its_own_sound(dialect: DialectName, autojump_c
                 assert part.inline_data.data.startswith(b"RIFF")
                 sizes[event.text] = len(part.inline_data.data) - 44
     assert sizes == {"one": 64_000, "Yes.": 12_000, "two": 80_000, "No.": 12_000}
+
+async def test_what_is_said_before_the_last_words_are_understood_has_a_file_of_its_own(
+    autojump_clock: MockClock,
+) -> None:
+    """The words of an utterance may come when the next one is recorded already: each keeps its own sound."""
+    script = [[hear("one", late=True), pause(3), say("Yes.")], [hear("two"), say("No.")]]
+    model = ScriptedLive(script, dialect="openai")
+    async with new_runner(model) as runner:
+        async with conversing(runner, run_config=RunConfig(save_live_blob=True)) as client:
+            for sample, pieces in ((b"\1\1", 1), (b"\2\2", 2)):
+                await client.live.send_audio(sample * 8_000 * pieces)
+                await client.live.send_audio(SILENCE)
+                await trio.sleep(0.5)
+            await trio.sleep(9)
+        files: dict[str, bytes] = {}
+        for event in await stored(runner):
+            for name in event.actions.artifact_delta:
+                assert runner.artifact_service is not None
+                part = await runner.artifact_service.load_artifact(
+                    app_name=runner.app_name, user_id="u", session_id="s", filename=name
+                )
+                assert part is not None
+                assert part.inline_data is not None
+                files[event.text] = part.inline_data.data[44:]
+    assert files["one"] == b"\1\1" * 8_000 + SILENCE
+    assert files["two"] == b"\2\2" * 16_000 + SILENCE

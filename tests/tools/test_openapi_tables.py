@@ -19,6 +19,7 @@ from minirun.tools._openapi._document import (
     _count,
     read_document,
 )
+from minirun.tools._openapi._operations import _tool_name
 from minirun.tools._openapi._request import Outgoing, with_credential
 from minirun.tools._openapi._schemas import Schemas, safe_parameters
 from minirun.tools._openapi._security import SecurityScheme
@@ -37,6 +38,42 @@ def test_a_document_becomes_what_the_table_says(name: str) -> None:
     found, expected = TABLES[name](), kept(f"openapi/{name}")
     assert {case: made for case, made in found.items() if made != expected.get(case)} == {}
     assert [*found] == [*expected]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "spot"),
+    [
+        (SecurityScheme("bearer"), ("header", "authorization")),
+        (SecurityScheme("api_key", "header", "X-Key"), ("header", "x-key")),
+        (SecurityScheme("api_key", "query", "Key"), ("query", "Key")),
+        (SecurityScheme("api_key", "cookie", "Key"), ("cookie", "Key")),
+    ],
+)
+def test_a_credential_has_a_spot_of_its_own(scheme: SecurityScheme, spot: tuple[str, str]) -> None:
+    """
+    Nothing else can stand there; only the names of headers are the same in large and small letters.
+    """
+    assert scheme.spot == spot
+
+
+@pytest.mark.parametrize(
+    ("operation_id", "fallback", "name"),
+    [
+        ("getUserById", "get /users", "get_user_by_id"),
+        ("-" * 499 + "a", "get /users", "a"),
+        ("-" * 500 + "a", "get /users", "get_users"),
+        ("", "-" * 499 + "a", "a"),
+        ("", "-" * 500 + "a", "operation"),
+        ("a" * 500, "", "a" * 64),
+        ("2nd", "", "_2nd"),
+        ("a" * 63 + "-b", "", "a" * 63),
+    ],
+)
+def test_a_tool_is_called_as_its_operation_is(operation_id: str, fallback: str, name: str) -> None:
+    """
+    In ADK's form. Of a name, and of what stands in its place, the first 500 characters are looked at.
+    """
+    assert _tool_name(operation_id, fallback, set(), 64) == name
 
 
 @pytest.mark.parametrize(("kind", "size"), [("json", DOCUMENT_BYTES_MAX), ("yaml", YAML_BYTES_MAX)])

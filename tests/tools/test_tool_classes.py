@@ -77,12 +77,15 @@ async def test_what_does_not_fit_the_declaration_is_told_and_nothing_is_done(nam
     assert tool.calls == [{"city": "Oslo", "days": 2.0}]
 
 
-async def test_a_tool_may_check_its_arguments_itself() -> None:
+@pytest.mark.parametrize("name", ["weather", "my_weather"])
+async def test_a_tool_may_check_its_arguments_itself(name: str) -> None:
     """
-    With `checks_arguments = False` a tool gets what the model sent, and its schema may have any keyword.
+    With `checks_arguments = False` a tool gets what the model sent, also in a toolset, and its schema may have any
+    keyword.
     """
     tool = Trusting({"type": "object", "if": {}})
-    assert await answers([tool], call("weather", anything=1)) == [{"result": "sunny"}]
+    given = tool if name == "weather" else Set(tool)
+    assert await answers([given], call(name, anything=1)) == [{"result": "sunny"}]
     assert tool.calls == [{"anything": 1}]
 
 

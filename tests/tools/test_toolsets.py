@@ -241,3 +241,31 @@ async def test_exit_loop_ends_the_loop_after_the_response() -> None:
     [declared] = model.requests[0].config.tools
     assert declared.name == "exit_loop"
     assert "loop" in declared.description
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"tool_name_prefix": "a b"},
+            "expected tool_name_prefix of up to 64 letters, digits, '_' and '-', found 'a b'; name it",
+        ),
+        (
+            {"tool_name_prefix": 3},
+            "expected tool_name_prefix of up to 64 letters, digits, '_' and '-', found 3; name it",
+        ),
+        ({"tool_filter": "ab"}, "expected tool_filter to be a list of names, or a function of a tool, found 'ab'"),
+        ({"tool_filter": [3]}, "expected tool_filter to be a list of names, or a function of a tool, found [3]"),
+        ({"sequential": 1}, "expected sequential to be True or False, found 1"),
+    ],
+)
+def test_options_of_a_toolset_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+    """When it is made; the error names the option, and what was found."""
+
+    class Empty(BaseToolset):
+        async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+            return []
+
+    with pytest.raises(ConfigurationError) as caught:
+        Empty(**options)
+    assert str(caught.value) == message
