@@ -22,7 +22,7 @@ from .._json import brief, dumps, freeze, shown
 from .._values import changed
 from ..artifacts._run import RunArtifacts
 from ..artifacts._values import USER_PREFIX
-from ..errors import InvalidValueError, InvocationNotFoundError, StaleSessionError
+from ..errors import InvalidValueError, InvocationNotFoundError, StaleSessionError, StorageCorruptError
 from ..events import Event, EventActions
 from ..sessions import LiveSession
 from ..sessions._fold import fold
@@ -107,6 +107,7 @@ def rewind_event(live: LiveSession, creation: Event, invocation_id: str) -> Even
 
     Raises:
         InvocationNotFoundError: The visible history has no such invocation.
+        StorageCorruptError: What the log says cannot be.
     """
     seq = first_of(live, invocation_id)
     if seq is None:
@@ -116,7 +117,11 @@ def rewind_event(live: LiveSession, creation: Event, invocation_id: str) -> Even
         )
         raise InvocationNotFoundError(msg)
     past = live.events[: live.index_of(seq)]
-    before = fold(Values({}, {}, {}), [creation, *past], shared=False).session
+    try:
+        before = fold(Values({}, {}, {}), [creation, *past], shared=False).session
+    except InvalidValueError as error:  # an operation does not fit what stands there: it was never stored so
+        msg = f"the log of {live.key} before event {seq}: {error}; see what `minirun sessions verify` says of it"
+        raise StorageCorruptError(msg) from error
     actions = EventActions(rewind_before_invocation_id=invocation_id, rewind_before_seq=seq)
     return Event(author="user", actions=with_writes(actions, _difference(live.values.session, before)))
 

@@ -57,17 +57,23 @@ _SOCKETS: Final = "uses a socket"
 _CLOCK: Final = "asks the real clock; use the Env's now()"
 
 # Modules whose own use of the clock shows in no simulation: stamps of log records, times of test runners.
-_EXEMPT: Final = ("logging", "_pytest", "pytest", "hypothesis", "trio", "warnings", "threading", "concurrent")
+_EXEMPT: Final = (
+    "logging", "_pytest", "pytest", "hypothesis", "trio", "warnings", "threading", "concurrent",
+    "tempfile",  # of which names are random
+)  # fmt: skip
 
 _DRAWS: Final = tuple(name for name in random.__all__ if not name[0].isupper() and name not in ("getstate", "setstate"))
 _REPLACED: Final[tuple[tuple[Any, str, str], ...]] = (
     *((time, name, _CLOCK) for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime")),
+    *((time, name, _CLOCK) for name in ("clock_gettime", "clock_gettime_ns")),
     (time, "sleep", "really sleeps; use trio.sleep"),
     (select, "select", "really waits; use what trio has to wait with"),
     (threading, "_start_new_thread", _THREADS),  # no audit event tells of it before Python 3.12
     (threading.Condition, "wait", "waits for another thread, and there is none; use trio.Event"),
     (uuid, "uuid1", "makes an id of time and machine; use the Env's new_id()"),
     (uuid, "uuid4", "makes an id at random; use the Env's new_id()"),
+    (os, "getrandom", "asks for real randomness; use the Env's random()"),
+    (random.Random, "seed", "asks for real randomness without a seed; give it one"),
     (os, "urandom", "asks for real randomness; use the Env's random()"),
     (random, "_urandom", "asks for real randomness; use the Env's random()"),
     (trio.to_thread, "run_sync", "uses a thread; use the Env's run_sync()"),
@@ -76,8 +82,10 @@ _REPLACED: Final[tuple[tuple[Any, str, str], ...]] = (
     (thread_cache(), "start_thread_soon", "uses a thread; use the Env's run_sync()"),
     *((random, name, "draws from randomness that no seed decides; use the Env's random()") for name in _DRAWS),
 )
-# Those that ask the clock only where they are not told the time, and how many arguments they have then.
-_UNTOLD: Final = {"time.localtime()": 0, "time.gmtime()": 0, "time.ctime()": 0, "time.strftime()": 1}
+# Those that leak only where they are not told the time or the seed, and how many arguments they have then.
+_UNTOLD: Final = {
+    "time.localtime()": 0, "time.gmtime()": 0, "time.ctime()": 0, "time.strftime()": 1, "Random.seed()": 1,
+}  # fmt: skip
 
 # What a strict guard sees, by the names of the functions: those of dates, and those of these modules.
 _BUILTIN: Final = {
@@ -203,8 +211,10 @@ def _refusing(what: str, real: Callable[..., Any], why: str) -> Callable[..., An
 
     def refusing(*args: Any, **options: Any) -> Any:
         guard = _ACTIVE.get(threading.get_ident())
-        if guard is not None and (len(args) <= untold or args[untold] is None):
+        if guard is not None and (len(args) <= untold or args[untold] is None) and options.get("a") is None:
             caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+            if caller == "random":  # `Random()` seeds itself
+                caller = sys._getframe(2).f_globals.get("__name__", "").partition(".")[0]
             if caller not in _EXEMPT or "thread" in why:
                 guard.refuse(what, why)
         return real(*args, **options)

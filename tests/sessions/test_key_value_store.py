@@ -36,6 +36,7 @@ from minirun.errors import (
     StorageFormatError,
     StorageFullError,
 )
+from minirun.events import EventActions
 from minirun.sessions import InvocationStatus, KeyValueSessionService, KeyValueStore
 from minirun.testing import ScriptedLlm, check_session_service, session_service_checks
 
@@ -571,6 +572,22 @@ async def test_a_missing_event_is_damage() -> None:
     del values[next(name for name in values if name.startswith("event/") and name.endswith("2"))]
     with pytest.raises(StorageCorruptError, match="the events 0 to 3"):
         await get(KeyValueSessionService(InMemory(values)))
+
+
+async def test_an_operation_that_does_not_fit_is_damage() -> None:
+    """It was never stored so: who loads the session, or a fork of its past, is told what is wrong with it."""
+    values: dict[str, str] = {}
+    service = KeyValueSessionService(InMemory(values))
+    session = await service.create_session(**HERE, state={"n": 1})
+    await service.append_event(session, Event(author="a", actions=EventActions(state_ops={"n": {"add": 1}})))
+    await append(service, session)
+    creation = next(name for name in values if name.startswith("event/"))
+    values[creation] = values[creation].replace('"n":1', '"n":"x"')
+    damaged = KeyValueSessionService(InMemory(values))
+    with pytest.raises(StorageCorruptError, match=r"up to event 2: state\['n'\]: `add` expects a number, found 'x'"):
+        await get(damaged)
+    with pytest.raises(StorageCorruptError, match=r"up to event 1: state\['n'\]: `add` expects a number"):
+        await service.fork_session(**HERE, at_seq=1)
 
 
 async def test_a_newer_store_is_refused() -> None:

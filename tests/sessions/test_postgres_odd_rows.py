@@ -64,6 +64,10 @@ async def fork(service: DatabaseSessionService) -> object:
     return await service.fork_session(**HERE, new_session_id="new")
 
 
+async def fork_of_the_past(service: DatabaseSessionService) -> object:
+    return await service.fork_session(**HERE, at_seq=1, new_session_id="new")
+
+
 async def listed(service: DatabaseSessionService) -> object:
     return await service.list_invocations()
 
@@ -95,6 +99,11 @@ ROWS: dict[str, tuple[str, Use, str]] = {
     ),
     "an event that is missing": (
         "DELETE FROM minirun.events WHERE seq = 2", look, "the events 1 to 3 of session row 1 are not all there",
+    ),
+    "an operation that does not fit": (
+        "UPDATE minirun.events SET data = replace(data, '\"actions\":{', '\"actions\":{\"state_ops\":'"
+        " || '{\"k\":{\"extend\":[1]}},') WHERE seq = 1", fork_of_the_past,
+        "up to event 1: state['k']: `extend` expects a list",
     ),
     "the newest event is missing": (
         "DELETE FROM minirun.events WHERE seq = 3", fork, "the event 3 of log 1",

@@ -806,6 +806,23 @@ async def test_damage_is_an_error_and_not_a_hang(statement: str, tmp_path: Path)
                 await service.read_events(**HERE)
 
 
+async def test_an_operation_that_does_not_fit_is_damage_for_who_goes_through_the_log(tmp_path: Path) -> None:
+    """A fork of the past and a rewind fold what was; it was never stored so, and both say that the file is damaged."""
+    path = tmp_path / "a.db"
+    async with one_session(path) as (service, session):
+        await append(service, session, n=1)
+        await service.append_event(session, Event(author="a", actions=EventActions(state_ops={"n": {"add": 1}})))
+        await service.append_event(session, Event(author="a", message="hi", invocation_id="e-1"))
+    sql(path, """UPDATE events SET data = replace(data, '"n":1}', '"n":"x"}') WHERE seq = 1""")
+    async with SqliteSessionService(path) as service:
+        assert (await service.fork_session(**HERE, at_seq=1)).state["n"] == "x"
+        with pytest.raises(StorageCorruptError, match=r"event 2: state\['n'\]: `add` .*minirun sessions repair"):
+            await service.fork_session(**HERE, at_seq=2)
+        runner = Runner(agent=BaseAgent(name="a"), app_name="app", session_service=service)
+        with pytest.raises(StorageCorruptError, match=r"before event 3: state\['n'\]: `add` expects .*verify"):
+            await runner.rewind_async(user_id="u", session_id="s", rewind_before_invocation_id="e-1")
+
+
 async def test_a_checkpoint_that_got_half_way_is_no_damage(tmp_path: Path) -> None:
     """A file whose log was being written back when its process died, or that is just being written, can be opened."""
     path = tmp_path / "a.db"

@@ -10,8 +10,8 @@ state that sessions share, how far invocations have come, and which calls wait f
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from weakref import WeakValueDictionary
 
 import attrs
@@ -22,6 +22,7 @@ from ...env import Env
 from ...errors import (
     AlreadyExistsError,
     ConfigurationError,
+    InvalidValueError,
     SessionNotFoundError,
     StaleSessionError,
     StorageCorruptError,
@@ -149,7 +150,8 @@ class KeyValueSessionService(BaseSessionService):
         if [row.event.seq for row in rows] != list(range(head.revision + 1)):
             msg = f"expected the events 0 to {head.revision} of {key}, found {len(rows)}, not all of them"
             raise StorageCorruptError(msg)
-        live, _ = await self._built(key, head.number, head.create_time, rows)
+        with _sound(key, rows):
+            live, _ = await self._built(key, head.number, head.create_time, rows)
         live.notes = {id_of(name) for name, _ in await self._store.entries(of_session("wait", head.number))}
         live.has_messages = bool(await self._store.entries(of_session("message", head.number), limit=1))
         return self._cache.keep(live)
@@ -239,7 +241,8 @@ class KeyValueSessionService(BaseSessionService):
             end = source.revision if at_seq is None else at_seq
             rows, following = log[: end + 1], log[end + 1 : end + 2]
             cut = cut_invocation(rows[-1].event, following[0].event if following else None)
-            live, calls = await self._built(new, self._store.new_number(), self._env.now(), rows)
+            with _sound(key, rows):
+                live, calls = await self._built(new, self._store.new_number(), self._env.now(), rows)
             changes = _log_changes(live, rows)
             waiting = waiting_invocations(live.open_calls)
             found = await self._runs(of_session("run", source.incarnation))
@@ -481,6 +484,16 @@ def _shared_by(values: Values) -> tuple[_Shared, _Shared]:
     assert isinstance(values.user, _Shared)
     assert isinstance(values.app, _Shared)
     return values.user, values.app
+
+
+@contextmanager
+def _sound(key: SessionKey, rows: Sequence[Row]) -> Iterator[None]:
+    """In the block the stored log of *key*, or a beginning of it, is folded."""
+    try:
+        yield
+    except InvalidValueError as error:  # an operation does not fit what stands there: it was never stored so
+        msg = f"the log of {key} up to event {rows[-1].event.seq}: {error}; restore a backup of the store"
+        raise StorageCorruptError(msg) from error
 
 
 def _log_changes(live: LiveSession, rows: Sequence[Row]) -> Changes:

@@ -56,7 +56,7 @@ async def fork_session(
 
     Raises:
         SessionNotFoundError, AlreadyExistsError, InvalidValueError: See `BaseSessionService.fork_session`.
-        StorageCorruptError: The row that counts is gone, or counts wrong.
+        StorageCorruptError: The row that counts is gone, or counts wrong; or what the log says cannot be.
     """
     while True:
         place, name = (key.app_name, key.user_id, key.session_id), database.name
@@ -75,7 +75,10 @@ async def fork_session(
             log = await read(key, -1, at + 2)
             if not log:
                 return False
-            past = Past(log, at)
+            try:
+                past = Past(log, at)
+            except InvalidValueError as error:  # an operation does not fit what stands there: it was never stored so
+                raise corrupt(name, f"the log of {key} up to event {at}: {error}") from error
         at_end = await _newest(database, source.id, segments[-1], at)
         if at_end is not None and (past is None or past.newest.id == at_end[0].id):
             break  # else the session was deleted meanwhile, and perhaps made again

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ..._json import dumps
-from ...errors import SessionNotFoundError
+from ...errors import InvalidValueError, SessionNotFoundError
 from ...events import Event
 from .._call_fold import waiting_invocations
 from .._invocation import InvocationStatus, invocation_of
@@ -20,6 +20,7 @@ from .._past import Past, check_fork_seq, invocation_at
 from .._shared_past import share_events
 from ._artifacts import copy_artifacts, reserve_named, reserve_used, scope_of_artifacts
 from ._cache import SessionCache
+from ._errors import corrupt
 from ._file import Transaction
 from ._logs import newest_no, read_lines, read_segments
 from ._queries import INVOCATION, stored_invocation
@@ -41,6 +42,7 @@ async def fork_session(
 
     Raises:
         SessionNotFoundError, AlreadyExistsError, InvalidValueError: See `BaseSessionService.fork_session`.
+        StorageCorruptError: What the log says cannot be.
     """
     past: Past | None = None
     while not await cache.file.write(partial(_write_fork, cache.file.name, now, key, at_seq, past, new)):
@@ -48,7 +50,10 @@ async def fork_session(
         events = await read(key, -1, at_seq + 2)  # what it was then is found by going through its log
         if not events:
             return False
-        past = Past(events, at_seq)
+        try:
+            past = Past(events, at_seq)
+        except InvalidValueError as error:  # an operation does not fit what stands there: it was never stored so
+            raise corrupt(cache.file.name, f"the log of {key} up to event {at_seq}: {error}") from error
     await share_events(cache, key, new)
     return True
 
