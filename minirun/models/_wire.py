@@ -129,7 +129,8 @@ class Api:
     def unsupported(self, name: str, why: str = "", of: str = "GenerateContentConfig") -> NotSupportedError:
         """The error for a setting, of these settings, that the API does not have."""
         reason = f" ({why})" if why else ""
-        todo = f"leave it out, or give the model `ignore={{{name!r}}}`"
+        offered = [each for each in (name, name.partition(".")[0]) if each in _ignorable(self.more_settings)]
+        todo = "leave it out" + (f", or give the model `ignore={{{offered[0]!r}}}`" if offered else "")
         return NotSupportedError(f"{of}.{name} is not supported by {self.api}{reason}; {todo}")
 
     def leaves_out(self, name: str, why: str = "", of: str = "GenerateContentConfig") -> bool:
@@ -177,16 +178,21 @@ class Wire(Api, ABC):
 
 
 def _checked_ignore(ignore: Collection[str], more: frozenset[str]) -> frozenset[str]:
-    names = {field.name for field in attrs.fields(GenerateContentConfig)}
-    inner = {f"thinking_config.{field.name}" for field in attrs.fields(ThinkingConfig)}
     is_fine = isinstance(ignore, Collection) and not isinstance(ignore, str)
     if not is_fine or not all(isinstance(name, str) for name in ignore):
         raise ConfigurationError(f"expected ignore to be a set of names of settings, found {brief(ignore)}")
     for name in ignore:
-        if name not in names | inner | more:
-            msg = f"expected ignore to name settings of GenerateContentConfig ({', '.join(sorted(names | more))})"
+        if name not in _ignorable(more):
+            names = {each for each in _ignorable(more) if not each.startswith("thinking_config.")}
+            msg = f"expected ignore to name settings of GenerateContentConfig ({', '.join(sorted(names))})"
             raise ConfigurationError(f"{msg}, found {brief(name)}")
     return frozenset(ignore)
+
+
+def _ignorable(more: frozenset[str]) -> set[str]:
+    """What `ignore` may name, of which *more* are no settings of GenerateContentConfig."""
+    names = {field.name for field in attrs.fields(GenerateContentConfig)}
+    return names | {f"thinking_config.{field.name}" for field in attrs.fields(ThinkingConfig)} | more
 
 
 # --- what is said in other words --------------------------------------------------------------------------------------

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import BaseAgent, InMemoryRunner, InvocationContext, LlmAgent, SequentialAgent
+from minirun import (
+    BaseAgent,
+    InMemoryRunner,
+    InMemorySessionService,
+    InvocationContext,
+    LlmAgent,
+    Runner,
+    SequentialAgent,
+)
 from minirun.errors import ModelError
 from minirun.testing import ScriptedLive, call, error, pause, say
 from minirun.testing._live_dialects import DialectName
@@ -116,3 +127,30 @@ async def test_the_program_interrupts_what_is_played_while_nobody_converses(auto
         cut = await client.until(lambda event: event.live and "cut_seq" in event.live)
         assert cut.author == "last"
     assert set(cut.custom_metadata or {}) == {"heard", "unheard"}
+
+
+class Shared(InMemorySessionService):
+    """A store that says that other processes have it, too, and counts how often it is asked for their messages."""
+
+    renew_every_s = 1000.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks: list[float] = []
+
+    async def _messages(self, *args: Any) -> Any:
+        self.looks.append(trio.current_time())
+        return await super()._messages(*args)
+
+
+async def test_a_run_at_rest_looks_into_a_shared_store_every_two_seconds(autojump_clock: MockClock) -> None:
+    """And no more often, although it looks twice a second whether others here have sent something."""
+    service = Shared()
+    agent = LlmAgent(name="root", model=ScriptedLive(["Yes?"]))
+    runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
+    async with runner, conversing(runner) as client:
+        await client.ask("hello")
+        await trio.sleep(5)
+        service.looks.clear()
+        await trio.sleep(60)
+        assert [round(after - before, 3) for before, after in pairwise(service.looks)] == [2.0] * 29

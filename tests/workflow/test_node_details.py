@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from minirun import App, Event, InMemoryRunner
-from minirun.errors import RouteError
-from minirun.workflow import END, START, NodeContext, node
+from minirun import App, Event, InMemoryRunner, LlmAgent
+from minirun.errors import ConfigurationError, RouteError
+from minirun.plugins import BasePlugin
+from minirun.testing import ScriptedLlm
+from minirun.types import Content, Part
+from minirun.workflow import END, FAILED, START, NodeContext, node
 
 from .test_workflow import flow, output_of
 
@@ -99,3 +103,53 @@ async def test_a_node_that_yields_may_leave_open_what(annotation: Any) -> None:
 
     gives.__annotations__["return"] = annotation
     assert await output_of(flow((START, gives))) == 7
+
+
+@pytest.mark.parametrize("hook", ["after", "error", "both"])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_plugin_follows_the_agent_that_is_a_node(hook: str, fails: bool) -> None:
+    """Where it says something after the agent, that is the output of the node; its hook for errors is asked once."""
+    asked: list[str] = []
+
+    class After(BasePlugin):
+        async def after_agent_callback(self, *, agent: Any, callback_context: Any) -> Content | None:
+            asked.append(f"after {agent.name}")
+            if fails or agent.name != "speaker":
+                return None
+            return Content(role="model", parts=[Part(text="and this")])
+
+    class Errors(BasePlugin):
+        async def on_agent_error_callback(self, *, agent: Any, callback_context: Any, error: Exception) -> None:
+            asked.append(f"error {agent.name}")
+
+    class Both(After, Errors):
+        pass
+
+    model = ScriptedLlm([ValueError("broken") if fails else "said"])
+    agent = LlmAgent(name="speaker", model=model)
+    plugin = {"after": After, "error": Errors, "both": Both}[hook]("plugin")
+    app = App("app", flow((START, agent, {FAILED: failed}) if fails else (START, agent)), plugins=[plugin])
+    async with InMemoryRunner(app=app, auto_create_session=True).run_async(
+        user_id="u", session_id="s", new_message="go"
+    ) as run:
+        await run.wait()
+    assert run.answer is not None
+    said = "said" if hook == "error" else "and this"
+    assert run.answer.output == ("ValueError" if fails else said)
+    told = [each for each in ("error speaker", "after speaker") if fails or each.startswith("after")]
+    assert [each for each in asked if each.endswith("speaker")] == [
+        each for each in told if hook == "both" or each.startswith(hook)
+    ]
+
+
+async def failed(node_input: Any) -> str:
+    """What has failed."""
+    return str(node_input["type"])
+
+
+@pytest.mark.parametrize("name", ["input_schema", "output_schema"])
+def test_a_form_of_a_workflow_that_is_none_is_refused_by_name(name: str) -> None:
+    """When it is made; the error begins with what was expected of that field."""
+    with pytest.raises(ConfigurationError) as caught:
+        flow((START, failed), **{name: 5})
+    assert name in re.findall(r"[\w~]+", str(caught.value))

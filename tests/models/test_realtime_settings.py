@@ -1,0 +1,169 @@
+"""What OpenAI's realtime API is not asked for, setting by setting, and what the ends of its answers mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from minirun.errors import ConfigurationError, NotSupportedError
+from minirun.models import LiveConnectConfig
+from minirun.models._wire_openai_realtime import _outcome
+from minirun.models._wire_openai_responses import ResponsesWire
+from minirun.models._wire_openai_session import RealtimeApi
+from minirun.types import GenerateContentConfig
+
+
+def session(*ignored: str, turn_detection: Any = None, **live: Any) -> Any:
+    """The session that is asked for with these settings of `RunConfig`."""
+    api = RealtimeApi(ignored, {"model": "gpt-transcribe"}, turn_detection)
+    return api.session(GenerateContentConfig(), LiveConnectConfig(**live))
+
+
+DETECTION = "automatic_activity_detection"
+LOW = {DETECTION: {"start_of_speech_sensitivity": "START_SENSITIVITY_LOW"}}
+BOTH = " (trigger_tokens and a target_tokens that is not above it)"
+
+
+@pytest.mark.parametrize(
+    ("live", "named", "why"),
+    [
+        ({"handle": "h1"}, "session_resumption.handle", " (its sessions end with their connections)"),
+        ({"session_resumption": {"transparent": True}}, "session_resumption.transparent", ""),
+        ({"proactivity": {"proactive_audio": True}}, "proactivity.proactive_audio", ""),
+        ({"enable_affective_dialog": True}, "enable_affective_dialog", ""),
+        (
+            {"output_audio_transcription": {"language_codes": ["de"]}}, "output_audio_transcription.language_codes", "",
+        ),
+        ({"context_window_compression": {"more": 1}}, "context_window_compression.more", ""),
+        (
+            {"context_window_compression": {"sliding_window": {"more": 1}}},
+            "context_window_compression.sliding_window.more", "",
+        ),
+        ({"context_window_compression": {"trigger_tokens": 10}}, "context_window_compression", BOTH),
+        (
+            {"context_window_compression": {"sliding_window": {"target_tokens": 5}}},
+            "context_window_compression", BOTH,
+        ),
+        (
+            {"context_window_compression": {"trigger_tokens": 10, "sliding_window": {"target_tokens": 11}}},
+            "context_window_compression", BOTH,
+        ),
+        (
+            {"context_window_compression": {"trigger_tokens": 10, "sliding_window": {"target_tokens": 0}}},
+            "context_window_compression", BOTH,
+        ),
+        ({"speech_config": {"language_code": "de"}}, "speech_config.language_code", ""),
+        ({"speech_config": {"voice_config": {"more": 1}}}, "speech_config.voice_config.more", ""),
+        ({"input_audio_transcription": {"more": 1}}, "input_audio_transcription.more", ""),
+        (
+            {"input_audio_transcription": {"language_codes": ["de", "en"]}},
+            "input_audio_transcription.language_codes", " (one language)",
+        ),
+        (
+            {"realtime_input_config": {"turn_coverage": "TURN_INCLUDES_ALL_INPUT"}},
+            "realtime_input_config.turn_coverage", " (it is TURN_INCLUDES_ONLY_ACTIVITY)",
+        ),
+        ({"realtime_input_config": {"more": 1}}, "realtime_input_config.more", ""),
+        ({"realtime_input_config": LOW}, f"realtime_input_config.{DETECTION}.start_of_speech_sensitivity", ""),
+    ],
+)  # fmt: skip
+def test_a_setting_that_the_api_does_not_have_is_refused_unless_it_is_ignored(
+    live: dict[str, Any], named: str, why: str
+) -> None:
+    """The error names it, and what can be ignored: done so, the session is asked for as without the setting."""
+    with pytest.raises(NotSupportedError) as caught:
+        session(**live)
+    top = named.partition(".")[0]
+    todo = f"leave it out, or give the model `ignore={{{top!r}}}`"
+    assert str(caught.value) == f"RunConfig.{named} is not supported by OpenAI's realtime API{why}; {todo}"
+    without: dict[str, Any] = {"input_audio_transcription": {}} if "input_audio_transcription" in live else {}
+    assert session(top, **live) == session(**without)
+
+
+def test_what_cannot_be_ignored_is_to_be_left_out() -> None:
+    """The error does not say that it could be; nor does `ignore` take it."""
+    with pytest.raises(NotSupportedError) as caught:
+        session(response_modalities=["AUDIO", "TEXT"])
+    assert str(caught.value) == (
+        "RunConfig.response_modalities is not supported by OpenAI's realtime API "
+        "(['audio', 'text']; it has ['AUDIO'] or ['TEXT']); leave it out"
+    )
+    with pytest.raises(ConfigurationError, match="found 'response_modalities'"):
+        session("response_modalities")
+
+
+@pytest.mark.parametrize(
+    ("live", "detection", "asked"),
+    [
+        ({}, None, None),
+        ({"activity_handling": "NO_INTERRUPTION"}, None, {"type": "server_vad", "interrupt_response": False}),
+        ({"activity_handling": "START_OF_ACTIVITY_INTERRUPTS"}, None, None),
+        ({DETECTION: {"silence_duration_ms": 300}}, None, {"type": "server_vad", "silence_duration_ms": 300}),
+        ({DETECTION: {"prefix_padding_ms": 20}}, None, {"type": "server_vad", "prefix_padding_ms": 20}),
+        ({DETECTION: {"disabled": True, "silence_duration_ms": 300}}, None, "none"),
+        ({DETECTION: {"disabled": True}}, {"type": "semantic_vad"}, "none"),
+        ({}, {"type": "semantic_vad"}, {"type": "semantic_vad"}),
+        (
+            {"activity_handling": "NO_INTERRUPTION"},
+            {"type": "semantic_vad"},
+            {"type": "semantic_vad", "interrupt_response": False},
+        ),
+    ],
+)
+def test_how_the_server_is_to_find_out_when_the_user_speaks(live: dict[str, Any], detection: Any, asked: Any) -> None:
+    """By itself where nothing is said; what the model was given counts; `disabled` is the client's own detection."""
+    made = session(turn_detection=detection, realtime_input_config=live).body["audio"]["input"]
+    expected = {} if asked is None else {"turn_detection": None if asked == "none" else asked}
+    assert {name: value for name, value in made.items() if name == "turn_detection"} == expected
+
+
+def test_a_detection_of_the_models_own_takes_no_times() -> None:
+    """They would have no effect."""
+    given = {DETECTION: {"silence_duration_ms": 300}}
+    with pytest.raises(NotSupportedError, match=f"realtime_input_config.{DETECTION}.silence_duration_ms is not"):
+        session(turn_detection={"type": "semantic_vad"}, realtime_input_config=given)
+
+
+STOPPED = "the provider has stopped the answer"
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "told"),
+    [
+        ("completed", {}, ("STOP", None, None)),
+        ("completed", {"reason": "content_filter"}, ("STOP", None, None)),
+        ("cancelled", {"reason": "turn_detected"}, (None, None, None)),
+        ("incomplete", {"reason": "max_output_tokens"}, ("MAX_TOKENS", None, None)),
+        ("incomplete", {"reason": "content_filter"}, ("SAFETY", "SAFETY", f"{STOPPED} (content_filter)")),
+        ("incomplete", {"reason": "tired"}, ("OTHER", "OTHER", f"{STOPPED} (tired)")),
+        ("incomplete", {}, ("OTHER", "OTHER", f"{STOPPED} (no reason is given)")),
+        ("failed", {"error": {"code": "boom", "type": "bad", "message": "No."}}, (None, "boom", "No.")),
+        ("failed", {"error": {"type": "bad", "message": "No."}}, (None, "bad", "No.")),
+        ("failed", {"error": {"code": "", "type": "bad"}}, (None, "bad", "the answer has failed")),
+        ("failed", {"error": {}}, (None, "server_error", "the answer has failed")),
+        ("failed", {"error": "odd"}, (None, "server_error", "the answer has failed")),
+        ("failed", {}, (None, "server_error", "the answer has failed")),
+        ("odd", {"reason": "tired"}, (None, None, None)),
+    ],
+)
+def test_what_the_end_of_an_answer_means(
+    status: str, details: dict[str, Any], told: tuple[str | None, str | None, str | None]
+) -> None:
+    """Why it has ended, and whether that is an error: what is missing of it has words of its own."""
+    names = ("finish_reason", "error_code", "error_message")
+    assert _outcome(status, details) == {name: each for name, each in zip(names, told, strict=True) if each is not None}
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("invalid_image", 400), ("image_too_large", 400), ("bio_policy", 400), ("vector_store_timeout", None),
+        ("invalid_api_key", 401),
+    ],
+)  # fmt: skip
+def test_a_fault_of_the_input_is_one_of_the_request(code: str, status: int | None) -> None:
+    """Where nothing else is known of the code: asking again would be of no use."""
+    fault = ResponsesWire().fault({"error": {"code": code, "message": "No."}})
+    assert fault is not None
+    assert (fault.code, fault.message, fault.status) == (code, "No.", status)
