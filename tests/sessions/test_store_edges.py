@@ -184,6 +184,34 @@ async def test_an_append_that_is_overtaken_looks_again(tmp_path: Path) -> None:
             await append(slow, session, "too late")
 
 
+@attrs.frozen(eq=False)
+class Noting(Env):
+    """The real world, which notes for what it was asked for ids."""
+
+    asked: list[str] = attrs.field(factory=list)
+
+    def new_id(self, path: str) -> str:
+        self.asked.append(path)
+        return super().new_id(path)
+
+
+async def test_ids_are_asked_for_by_what_they_are_of() -> None:
+    """So that a simulation can give each kind its own; what brings an id keeps it."""
+    env = Noting()
+    async with InMemorySessionService(env=env) as service:
+        session = await service.create_session(app_name="app", user_id="u")
+        assert env.asked == ["session", "event"]
+        await append(service, session)
+        await service.append_event(session, Event(id="mine", author="a", message="x"))
+        fork = await service.fork_session(app_name="app", user_id="u", session_id=session.id)
+        assert env.asked == ["session", "event", "event", "session"]
+        assert [event.id for event in fork.events] == [event.id for event in session.events]
+        assert session.events[1].id == "mine"
+    env.asked.clear()
+    await KeyValueSessionService(InMemory(), env=env).create_session(**HERE)
+    assert sorted(env.asked) == ["event", "store"]
+
+
 # --- what a store need not have ---------------------------------------------------------------------------------------
 
 
