@@ -79,6 +79,15 @@ def test_an_index_that_says_something_else_is_told_in_sqlites_words(copy: Path) 
 STORE = "file: expected one row with a number in the table of the store, found"
 
 
+def test_an_index_of_any_name_does_no_harm(copy: Path) -> None:
+    """Also one whose name has quotes in it; a unique one is told."""
+    sql(copy, 'CREATE INDEX "o""dd" ON events (seq)')
+    assert told(copy) == []
+    sql(copy, 'CREATE UNIQUE INDEX "u""dd" ON events (log, seq)')
+    [found] = told(copy)
+    assert found.startswith("file: its schema has the index 'u\"dd' on 'events'")
+
+
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
