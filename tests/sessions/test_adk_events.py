@@ -14,9 +14,10 @@ import trio
 
 from minirun import InMemorySessionService
 from minirun._codec import to_dict
-from minirun.errors import InvalidValueError
+from minirun.errors import InvalidValueError, StorageFormatError
 from minirun.sessions._adk._events import StoredEvent, StoredSession, history_of
 from minirun.sessions._adk._import import import_adk
+from minirun.sessions._adk._tables import COLUMNS, MIGRATE, VERSION, _check, shared_values
 
 from ..tables import as_kept, kept, write
 
@@ -132,6 +133,92 @@ def test_a_row_that_cannot_be_read_says_where(fields: dict[str, Any], path: str)
     with pytest.raises(InvalidValueError) as caught:
         history_of(StoredSession({}, 4.0, (row(1, **fields),)), "name")
     assert caught.value.path == path
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+NAME = "name the database that ADK has written"
+IN_IT = f"in it; {NAME}"
+MISSING = f"invocation_id, session_id, timestamp, user_id {IN_IT}"
+OLD = (
+    "a: expected ADK's tables of schema 1, found the one before it, which has pickles in it: these run code when they "
+    f"are read, and are never read here; {MIGRATE}"
+)
+ODD_TABLES: list[tuple[dict[str, Any], str | None, str]] = [
+    ({"events": {"actions"}}, None, OLD),
+    ({"events": {"actions", "id"}}, "1", OLD),
+    ({}, "2", "a: expected ADK's tables of schema 1, found schema '2', a newer one"),
+    ({}, "none", "a: expected ADK's tables of schema 1, found schema 'none', a newer one"),
+    ({"sessions": None}, "1", f"a: expected ADK's table 'sessions', found no such table; {NAME}"),
+    ({"events": {"id"}}, "1", f"a: expected ADK's table 'events', found no columns app_name, event_data, {MISSING}"),
+    (
+        {"app_states": set()},
+        None,
+        f"a: expected ADK's table 'app_states', found no columns app_name, state in it; {NAME}",
+    ),
+    (
+        {"user_states": {"state"}},
+        "1",
+        f"a: expected ADK's table 'user_states', found no columns app_name, user_id {IN_IT}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "version", "expected"), ODD_TABLES)
+def test_other_tables_than_those_of_adk_are_told_by_what_is_missing(
+    changes: dict[str, Any], version: str | None, expected: str
+) -> None:
+    """Older ones have pickles, newer ones say so, and of others the first table and its columns are named."""
+    columns = {table: names for table, names in {**COLUMNS, **changes}.items() if names is not None}
+    with pytest.raises(StorageFormatError) as caught:
+        _check("a", columns, version)
+    assert str(caught.value) == expected
+
+
+def test_more_columns_than_are_read_do_no_harm() -> None:
+    """As a service of ADK has them that keeps the actions beside the event, or an application has added some."""
+    _check("a", COLUMNS, None)
+    _check("a", {**COLUMNS, "events": {*COLUMNS["events"], "actions"}, "mine": set()}, VERSION)
+    assert {table: sorted(names) for table, names in COLUMNS.items()} == {
+        "sessions": ["app_name", "create_time", "id", "state", "update_time", "user_id"],
+        "events": ["app_name", "event_data", "id", "invocation_id", "session_id", "timestamp", "user_id"],
+        "app_states": ["app_name", "state"],
+        "user_states": ["app_name", "state", "user_id"],
+    }
+
+
+def test_shared_values_have_their_scope_in_their_keys() -> None:
+    """Those without a user are the app's; what is no object is told by whose it is."""
+    assert shared_values("app", "u", '{"a": 1}') == {"user:a": 1}
+    assert shared_values("app", "", '{"a": 1}') == {"app:a": 1}
+    for state, found in (("[1]", "expected a JSON object, found '[1]'"), (5, "expected a JSON object, found 5")):
+        for user, whose in (("u", "user: state of 'u'"), ("", "app: state of 'app'")):
+            with pytest.raises(InvalidValueError) as caught:
+                shared_values("app", user, state)
+            assert str(caught.value) == f"{whose}: {found}"
+    with pytest.raises(InvalidValueError) as caught:
+        shared_values("app", "u", "{")
+    assert str(caught.value).startswith("user: state of 'u': expected JSON, found '{': ")
+
+
+async def test_what_a_killed_import_has_left_is_deleted_by_the_next() -> None:
+    """The session that writes shared values has a name of its own, and is gone afterwards, however the import ends."""
+    file = FIXTURES / "database.db"
+    async with InMemorySessionService() as service:
+        before = await import_adk(service, file)
+        whole = (await service.list_sessions(app_name=None)).sessions
+        users = {(one.app_name, one.user_id) for one in whole}
+        shared = [place for place in users if await service.get_user_state(app_name=place[0], user_id=place[1])]
+    async with InMemorySessionService() as service:
+        assert shared
+        for app, user in shared:
+            await service.create_session(app_name=app, user_id=user, session_id="minirun-import-adk", state={"half": 1})
+        told: list[tuple[int, int]] = []
+        result = await import_adk(service, file, told=lambda *step: told.append(step))
+        assert (result.sessions, result.events) == (before.sessions, before.events)
+        assert told == [(number, len(whole)) for number in range(1, len(whole) + 1)]
+        found = (await service.list_sessions(app_name=None)).sessions
+        assert sorted(one.id for one in found) == sorted(one.id for one in whole)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import attrs
 import pytest
+import trio
+from trio.testing import MockClock
 
 from minirun import Env, Event
 from minirun.errors import SessionBusyError, StaleSessionError
 from minirun.sessions import InvocationStatus, SessionWriter, SqliteSessionService
+from minirun.sessions._postgres._leases import LeaseWait as DatabaseLeaseWait
+from minirun.sessions._sqlite._lease_wait import LeaseWait
 from minirun.sessions._sqlite._leases import LEASE_S
 
 from ..stores import HERE, Clock, Elsewhere, begin, enter, get, sql, texts
@@ -155,3 +159,62 @@ def test_the_real_world_has_a_steady_clock_and_knows_its_boot() -> None:
     assert env.steady() <= env.steady()
     assert env.boot() == Env().boot()
     assert ":" not in env.boot()
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+class Waits:
+    """What waits, and notes for how long: the leases of a file with their world, or the bell of a database."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        self._outlived: dict[int, object] = {}
+        self._env = self
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await trio.sleep(seconds)
+
+    wait = sleep
+
+
+@attrs.frozen
+class Found:
+    """What a wait looks at of a session's row."""
+
+    id: int = 7
+    epoch: int = 1
+    owner: str = "other"
+    expires: float = 5.0
+
+
+def paused(first: float, longest: float, count: int) -> list[float]:
+    return [min(first * 2**step, longest) for step in range(count)]
+
+
+async def test_a_wait_for_a_lease_of_a_file_grows_and_ends(autojump_clock: MockClock) -> None:
+    """Twice as long each time, up to a quarter of a second; a lease that nobody renews for its length is outlived."""
+    leases = Waits()
+    waiting = LeaseWait(leases)  # type: ignore[arg-type]  # it behaves as one
+    for row in (Found(), Found(expires=6.0), Found(epoch=2, expires=6.0)):
+        begun = trio.current_time()
+        while trio.current_time() < begun + LEASE_S:
+            await waiting.sleep(row)  # type: ignore[arg-type]
+            assert leases._outlived == {}
+    assert leases.slept == paused(0.01, 0.25, len(leases.slept))
+    await waiting.sleep(row)  # type: ignore[arg-type]
+    assert leases._outlived == {7: (2, 6.0)}
+
+
+async def test_a_wait_for_a_lease_of_a_database_grows_and_ends(autojump_clock: MockClock) -> None:
+    """The same, up to a second: each change of its epoch, its owner or its end begins anew."""
+    bell = Waits()
+    waiting = DatabaseLeaseWait(bell)  # type: ignore[arg-type]
+    for row in (Found(), Found(expires=6.0), Found(owner="third", expires=6.0), Found(epoch=2, owner="third")):
+        begun = trio.current_time()
+        while trio.current_time() < begun + LEASE_S:
+            assert not waiting.is_over(row)  # type: ignore[arg-type]
+            await waiting.sleep()
+    assert bell.slept == paused(0.05, 1.0, len(bell.slept))
+    assert waiting.is_over(row)  # type: ignore[arg-type]

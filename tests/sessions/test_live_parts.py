@@ -9,11 +9,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 from minirun import Event, EventActions
-from minirun.errors import InvalidEventError, InvocationEndedError, StorageError
+from minirun.errors import InvalidEventError, InvocationEndedError, StateSchemaError, StorageError
+from minirun.flows._state_schema import StateSchema
 from minirun.sessions import GetSessionConfig, SessionKey
 from minirun.sessions._calls import OpenCall
 from minirun.sessions._compactions import Compaction, compaction_actions
@@ -23,6 +25,7 @@ from minirun.sessions._kept import KeptSessions
 from minirun.sessions._live import LiveSession, RunWindow, visible_tail
 from minirun.sessions._shared_past import share_events
 from minirun.sessions._state import MISSING, REMOVED, Add, State, Values
+from minirun.sessions._state_schema import StateSchemas
 from minirun.sessions._temp import keep_temp
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
@@ -441,3 +444,23 @@ def test_a_state_that_is_closed_says_why() -> None:
         assert str(caught.value) == "the run is over"
     layer["b"] = 2
     assert dict(layer) == {"a": 1, "b": 2}
+
+
+@attrs.frozen
+class Outer:
+    a: int = 0
+
+
+@attrs.frozen
+class Inner:
+    b: int = 0
+
+
+def test_a_key_that_one_of_two_schemas_knows_may_be_removed() -> None:
+    """Also where it is not there; one that none knows may not, unless it is."""
+    schemas = StateSchemas(StateSchema.of(Outer)).within(StateSchema.of(Inner))
+    assert schemas.within(StateSchema.of(Inner)) is schemas
+    schemas.check_event(Values({}, {}, {}), {"a": REMOVED, "b": REMOVED})
+    schemas.check_event(Values({"c": 1}, {}, {}), {"c": REMOVED})
+    with pytest.raises(StateSchemaError, match=r"expected a field of Outer or Inner \(a, b\), found none of them"):
+        schemas.check_event(Values({}, {}, {}), {"c": REMOVED})

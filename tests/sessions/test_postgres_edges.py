@@ -24,6 +24,7 @@ from minirun.errors import (
     StorageFormatError,
     StorageFullError,
     StorageRolledBackError,
+    StorageUncertainError,
 )
 from minirun.sessions import DatabaseSessionService, InvocationStatus, SessionKey
 from minirun.sessions._postgres import _verify
@@ -117,6 +118,22 @@ async def test_an_append_that_was_not_sent_is_sent_once_more() -> None:
             await append(service, session, "again")
             assert [names[0] for names in env.trips if "append" in names] == ["append", "append"]
         assert texts(await get(service)) == ["again"] * 3
+
+
+@pytest.mark.parametrize("fault", ["stored", "lost"])
+async def test_a_lease_that_may_have_been_taken_is_given_back(fault: str) -> None:
+    """Where nobody knows whether the first event of a run is stored, its end gives back what it may have taken."""
+    url, env = new_database(), Wired()
+    async with ElsewhereInPostgres(url, env=env) as service:
+        await service.create_session(**HERE)
+        for name in ("e-1", "e-2"):
+            writer = await enter(service, name)
+            env.faults["append"] = fault
+            with pytest.raises(StorageUncertainError):
+                await begin(writer)
+            await writer.finish(None)
+            assert sql(url, "SELECT lease_owner, lease_expires FROM minirun.sessions") == [(None, None)]
+        assert len((await get(service)).events) == (2 if fault == "stored" else 0)
 
 
 # --- errors of the server ---------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import trio
 
 from minirun import Env, Event, EventActions, InMemorySessionService, SqliteSessionService
 from minirun.errors import (
+    InvocationEndedError,
     InvocationNotFoundError,
     NotSupportedError,
     SessionNotFoundError,
@@ -43,6 +44,7 @@ from minirun.sessions._store import SessionStore
 
 from ..stores import HERE, KEY, Elsewhere, Faulty, append, begin, enter, failing, get, services, texts
 from .test_key_value_store import InMemory
+from .test_places import asks
 
 KINDS = ("memory", "sqlite in memory", "sqlite without cache", "postgres", "key value")
 
@@ -110,6 +112,38 @@ async def test_a_run_whose_session_is_deleted_by_somebody_else_stores_nothing_mo
         await service._delete(KEY)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_message_to_a_run_that_has_ended_is_refused_by_its_end(kind: str, tmp_path: Path) -> None:
+    """Also if other runs have begun since; a run that never began is not there."""
+    async with opened(kind, tmp_path) as service:
+        await service.create_session(**HERE)
+        for name, status in (("e-1", "completed"), ("e-2", "failed"), ("e-3", "paused")):
+            writer = await enter(service, name)
+            await begin(writer)
+            await writer.append(asks(name, f"c-{name}"))
+            await writer.finish(InvocationStatus(status))
+        sent = EventActions(replay=Replay(sent="next_model_call"))
+        for number, (name, status) in enumerate((("e-1", "completed"), ("e-2", "failed"))):
+            message = Event(id=f"m-{number}", author="user", message="x", actions=sent, invocation_id=name)
+            with pytest.raises(InvocationEndedError, match=rf"the invocation {name} of .* has ended \({status}\)"):
+                await service._put_message(KEY, message)
+        with pytest.raises(InvocationNotFoundError, match="has no invocation 'e-4'; leave invocation_id out"):
+            await service._put_message(KEY, Event(id="m-4", author="user", actions=sent, invocation_id="e-4"))
+        await service._put_message(KEY, Event(id="m-3", author="user", message="x", actions=sent, invocation_id="e-3"))
+        await service._put_message(KEY, Event(id="m-5", author="user", message="y", actions=sent))
+        live = await service._open(KEY, None)
+        assert live is not None
+        waiting = await service._messages(live)
+        assert [(each.id, each.invocation_id, each.seq) for each in waiting] == [
+            ("m-3", "e-3", None),
+            ("m-5", "e-3", None),
+        ]
+        assert await service._called("app") == [(KEY, each) for each in waiting]
+        assert await service._called("app-2") == []
+        with pytest.raises(SessionNotFoundError):
+            await service._put_message(SessionKey("app", "u", "t"), message)
+
+
 class Slow(Elsewhere):
     """A service that somebody overtakes between its look at a session and its write."""
 
@@ -148,6 +182,34 @@ async def test_an_append_that_is_overtaken_looks_again(tmp_path: Path) -> None:
         slow.meanwhile = lambda: other.delete_session(**HERE)
         with pytest.raises(SessionNotFoundError):
             await append(slow, session, "too late")
+
+
+@attrs.frozen(eq=False)
+class Noting(Env):
+    """The real world, which notes for what it was asked for ids."""
+
+    asked: list[str] = attrs.field(factory=list)
+
+    def new_id(self, path: str) -> str:
+        self.asked.append(path)
+        return super().new_id(path)
+
+
+async def test_ids_are_asked_for_by_what_they_are_of() -> None:
+    """So that a simulation can give each kind its own; what brings an id keeps it."""
+    env = Noting()
+    async with InMemorySessionService(env=env) as service:
+        session = await service.create_session(app_name="app", user_id="u")
+        assert env.asked == ["session", "event"]
+        await append(service, session)
+        await service.append_event(session, Event(id="mine", author="a", message="x"))
+        fork = await service.fork_session(app_name="app", user_id="u", session_id=session.id)
+        assert env.asked == ["session", "event", "event", "session"]
+        assert [event.id for event in fork.events] == [event.id for event in session.events]
+        assert session.events[1].id == "mine"
+    env.asked.clear()
+    await KeyValueSessionService(InMemory(), env=env).create_session(**HERE)
+    assert sorted(env.asked) == ["event", "store"]
 
 
 # --- what a store need not have ---------------------------------------------------------------------------------------
