@@ -23,7 +23,7 @@ from minirun.errors import (
 )
 from minirun.models import BaseLlm, BaseLlmConnection, LlmRequest, LlmResponse
 from minirun.models._live import Realtime
-from minirun.testing import ScriptedLive, call, drop, handle, pause, say
+from minirun.testing import ScriptedLive, call, drop, handle, hear, pause, say
 from minirun.testing._live_dialects import DialectName
 from minirun.types import Blob, Content, FunctionResponse, Part, Transcription
 
@@ -432,3 +432,23 @@ async def test_leaving_waits_for_no_recording_that_cannot_be_saved(
     assert lines(log)[0] == "user: hi"
     assert lines(log)[1].startswith("root:")
     assert not log[-1].actions.artifact_delta
+
+
+async def test_leaving_waits_for_none_of_several_recordings(autojump_clock: MockClock) -> None:
+    """What the user has said is not understood yet when the answer is recorded, too: the store hangs with both."""
+    model = ScriptedLive([[hear("one", late=True), say("two three four"), pause(60)]], dialect="openai")
+    agent = LlmAgent(name="root", model=model)
+    async with Runner(
+        agent=agent, app_name="app", session_service=InMemorySessionService(), artifact_service=NeverSaves(),
+        auto_create_session=True,
+    ) as runner:  # fmt: skip
+        with trio.fail_after(100):
+            async with runner.run_live(user_id="u", session_id="s", run_config=RunConfig(save_live_blob=True)) as live:
+                await live.send_audio(b"\1\1" * 8_000)
+                await live.send_audio(bytes(48_000))
+                async for event in live:
+                    if is_sound(event):
+                        break
+        log = await stored(runner)
+    assert lines(log)[-1].startswith("root:")
+    assert not any(event.actions.artifact_delta for event in log)
