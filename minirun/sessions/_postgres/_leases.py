@@ -228,7 +228,7 @@ class LeaseWait:
         self._bell = bell
         self._pause_s, self._longest_s = LEASE_POLL_S
         self._lease: tuple[int, str | None, float | None] | None = None
-        self._since = 0.0
+        self._since: float  # when the lease was first seen so
 
     def is_over(self, row: Row) -> bool:
         """Whether the lease, of which *row* was found, has not changed for as long as one lasts."""

@@ -249,7 +249,6 @@ class _Verifier:
 
     def _step(self, chain: bytes, number: int, expected: int, row: tuple[int, int, bytes, str]) -> Step:
         seq, commit_no, stored, data = row
-        problem = ""
         if seq != expected:
             problem = f"it is missing; the next one is {seq}"
         elif link(chain, seq, commit_no, data) != stored:

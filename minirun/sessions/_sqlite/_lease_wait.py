@@ -26,7 +26,7 @@ class LeaseWait:
         self._leases = leases
         self._pause_s, self._longest_s = LEASE_POLL_S
         self._lease: tuple[int, float] | None = None
-        self._since = 0.0
+        self._since: float  # when the lease was first seen so
 
     async def sleep(self, row: Row) -> None:
         """Sleep until it is time to look again at the session, of which *row* was found."""
