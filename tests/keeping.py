@@ -383,7 +383,12 @@ async def check_rewind(world: World, runner: Runner) -> None:
         expect(past == newest_of(before), f"the past had {newest_of(before)}, and its fork has {past}")
     await runner.rewind_async(**place, rewind_before_invocation_id=names[-2] or "")
     after = await read_all(runner, "ada")
-    expect(newest_of(after) == newest_of(before), f"it was {newest_of(before)}, and after a rewind {newest_of(after)}")
+    wanted, newest = newest_of(before), newest_of(after)
+    if world.coverage["crash"] and not world._store.forks_copy:
+        # a rewind whose process died before it was stored has hidden what the log names, and the next one shows it
+        named = {name for event in log for name, _ in event.actions.named_artifacts()}
+        newest = {name: part for name, part in newest.items() if name in wanted or name not in named}
+    expect(newest == wanted, f"it was {wanted}, and after a rewind {newest}")
     lost = {version for version in meanwhile if version[1] >= 0 and version[0] in {name for name, _ in after}} - set(
         after
     )

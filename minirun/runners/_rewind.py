@@ -148,7 +148,8 @@ class Restoring:
     none of it, and nothing that came later, is what was there before.
 
     Where the artifacts are not in the session's own store, it is done before the rewind is stored, and undone if that
-    fails; a process that dies in between leaves the artifacts as they were, and the session as it is: rewind it again.
+    fails. A process that dies in between leaves the artifacts rewound, and the session as it is: rewind it again. Until
+    then a rewind of something later restores what the log tells of.
     """
 
     def __init__(self, artifacts: RunArtifacts, log: Iterable[Event], seq: int) -> None:
