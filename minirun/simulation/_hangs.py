@@ -233,10 +233,11 @@ class Hangs:
         """What the simulation fails with: the hang, or *failure*; where a deadline led to it, with how tasks waited."""
         if self.failure is not None:
             return self.failure
-        cause = failure
-        while cause is not None and not isinstance(cause, DeadlineExceededError):
+        cause, seen = failure, set[int]()
+        while cause is not None and not isinstance(cause, DeadlineExceededError) and id(cause) not in seen:
+            seen.add(id(cause))  # causes may go in a circle
             cause = cause.__cause__ or cause.__context__
-        if failure is not None and cause is not None and self.deadline_dump is not None:
+        if failure is not None and isinstance(cause, DeadlineExceededError) and self.deadline_dump is not None:
             with_note(failure, f"when a run met its deadline, the tasks were:\n{self.deadline_dump}")
         return failure
 

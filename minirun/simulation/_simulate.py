@@ -305,9 +305,11 @@ def _readable(failure: BaseException | None) -> BaseException | None:
     for cause in () if failure is None else (failure, *_asked(failure), *_in_hands_of_trio(failure)):
         problem = _unreadable(cause)
         if problem is not None:
+            # what a RecursionError says depends on how deep the stack is, and so differs from run to run
+            found = "RecursionError" if isinstance(problem, RecursionError) else brief(problem)
             msg = (
                 f"the simulation has failed with {type(cause).__name__}, which cannot say what it is: expected its"
-                f" `repr` and `str` to be texts, found that they raise {brief(problem)}"
+                f" `repr` and `str` to be texts, found that they raise {found}"
             )
             told = UnreadableError(msg)
             told.__cause__ = cause

@@ -215,3 +215,40 @@ def test_a_scenario_may_cancel_what_it_likes() -> None:
             nursery.cancel_scope.cancel()
 
     assert simulate(scenario, SeededChoices(1), storage="memory").failure is None
+
+
+def test_causes_that_go_in_a_circle_are_told_as_they_are() -> None:
+    """The failure is the one that was raised, however its causes lead back to it."""
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+
+    async def scenario(world: World) -> None:
+        raise first
+
+    outcome = simulate(scenario, SeededChoices(0), storage="memory")
+    assert outcome.failure is first
+    with pytest.raises(ValueError, match="first"):
+        outcome.check()
+
+
+class Recursive(Exception):
+    """Says itself what it is, for ever."""
+
+    def __str__(self) -> str:
+        return str(self)
+
+
+def test_an_exception_that_recurses_where_it_says_what_it_is_fails_alike_at_every_depth() -> None:
+    """Two runs with stacks of different depths come to the same failure."""
+
+    async def scenario(world: World) -> None:
+        raise Recursive
+
+    def digest_at(depth: int) -> str:
+        if depth:
+            return digest_at(depth - 1)
+        return simulate(scenario, SeededChoices(0), storage="memory").digest
+
+    assert len({digest_at(depth) for depth in range(5)}) == 1
+    [explored] = explore(scenario, [0], checked_options(MEMORY))
+    assert isinstance(explored.outcome.failure, UnreadableError)
