@@ -114,7 +114,8 @@ class Network:
         """Whoever renews has a reason, and is the only one."""
         if refresh in self._asked_by:
             living = {process.name for process in self._world._processes.living()}
-            died = self._asked_by[refresh] not in living | {""}
+            # of two, one is dead: the one before, or whose request was on its way when its process died
+            died = not {self._asked_by[refresh], self._process()} <= living | {""}
             if refresh not in self._lost and not died:
                 self._world._fail("a refresh token was used twice", "two have renewed with it, or the new one was lost")
             self._world.reached("a process died with a token" if died else "a lost answer was noticed")
