@@ -770,6 +770,25 @@ async def test_repair_keeps_an_artifact_whose_event_is_lost(tmp_path: Path) -> N
         assert await text_of(service) == "a"
 
 
+async def test_repair_counts_on_from_the_versions_that_it_keeps(tmp_path: Path) -> None:
+    """Where the next number is lost; a version that can have no next one is left out, the others show as ever."""
+    path, new = tmp_path / "a.db", tmp_path / "b.db"
+    async with Store(path) as store:
+        await save(store.artifacts, "0", staged=True)
+        await store.append(a_txt=0)
+        await save(store.artifacts, "1")
+        await save(store.artifacts, "last")
+    [(shown,)] = sql(path, "SELECT seq FROM artifact_versions WHERE version = 0")
+    sql(path, "UPDATE artifact_versions SET version = 9223372036854775807 WHERE version = 2")
+    sql(path, "UPDATE artifacts SET next_version = 'x'")
+    told = [damage.problem for damage in repair(path, new).damages]
+    assert told[0] == "which numbers were used is lost: found 'x'"
+    assert told[1:] == ["version 9223372036854775807 is not kept: it is none that was written"]
+    assert sql(new, "SELECT next_version FROM artifacts") == [(2,)]
+    assert sql(new, "SELECT version, seq FROM artifact_versions ORDER BY version") == [(0, shown), (1, None)]
+    assert shown is not None
+
+
 # --- cost -------------------------------------------------------------------------------------------------------------
 
 

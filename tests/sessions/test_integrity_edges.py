@@ -19,6 +19,7 @@ from minirun import SqliteSessionService
 from minirun.errors import AlreadyExistsError, StorageError, StorageFormatError
 from minirun.sessions import repair, verify
 from minirun.sessions._integrity import _repair, _verify
+from minirun.sessions._integrity._repair import SavedSession
 from minirun.sessions._integrity._salvage import salvaged
 
 from ..stores import append, sql
@@ -189,6 +190,7 @@ def test_how_far_a_repair_has_come_is_told_in_steps(every: int, copy: Path, monk
     repair(copy, copy.with_name("new.db"), progress=lambda done, total: repairing.append((done, total)))
     verify(copy, progress=lambda done, total: verifying.append((done, total)))
     assert repairing == verifying == [(done, 24) for done in range(every, 25, every)]
+    assert repair(copy, copy.with_name("other.db")).losses == [], "and where nobody wants to know"
 
 
 def test_the_new_file_is_for_this_user_alone(copy: Path) -> None:
@@ -246,6 +248,84 @@ def test_a_session_whose_row_is_lost_is_saved_as_far_as_its_log_goes(copy: Path)
     assert (found.key.app_name, found.key.user_id, found.key.session_id) == ("recovered", "recovered", "log-2")
     assert (found.revision, found.was) == (7, None)
     assert found.problem == "the row of the session that has written it is lost"
+
+
+def test_a_session_without_a_first_event_is_told_with_what_that_has(copy: Path) -> None:
+    """Not as one that has no events."""
+    sql(copy, "UPDATE events SET chain = zeroblob(32) WHERE log = 2 AND seq = 0")
+    [found] = [one for one in repair(copy, copy.with_name("new.db")).sessions if one.problem]
+    assert found.revision is None
+    assert found.problem.startswith("event 0: expected the link")
+    assert str(found) == f"{found.key}: kept nothing of 7 ({found.problem})"
+    assert str(SavedSession(found.key, 3, 3)) == f"{found.key}: kept events 0 to 3"
+
+
+def test_a_log_that_has_the_number_0_is_saved_as_any_that_nobody_knows(copy: Path) -> None:
+    """Its events are no messages that wait for a session, of which each is linked alone."""
+    sql(copy, "DELETE FROM sessions WHERE id = 2")
+    sql(copy, "UPDATE events SET log = 0 WHERE log = 2")
+    repaired = repair(copy, copy.with_name("new.db"))
+    [found] = [one for one in repaired.sessions if one.problem]
+    assert (found.key.session_id, found.revision) == ("log-0", 7)
+    assert [damage for damage in repaired.damages if "message" in damage.problem] == []
+
+
+async def write_fork(path: Path) -> None:
+    """A fork of the first session at its event 3, which has no event of its own, and one that has."""
+    async with SqliteSessionService(path) as service:
+        for name in ("bare", "longer"):
+            fork = await service.fork_session(
+                app_name="app", user_id="u", session_id=NAMES[0], at_seq=3, new_session_id=name
+            )
+        await append(service, fork, "more")
+
+
+def test_a_fork_without_events_of_its_own_shows_its_past_whatever_its_row_says(copy: Path) -> None:
+    """Where its revision is lost, it is as long as the past that it shares."""
+    trio.run(write_fork, copy)
+    with closing(sqlite3.connect(copy, isolation_level=None)) as db:
+        db.execute("PRAGMA ignore_check_constraints=ON")
+        db.execute("UPDATE sessions SET revision = 'x' WHERE session_id = 'bare'")
+    found = {one.key.session_id: one for one in repair(copy, copy.with_name("new.db")).sessions}
+    assert (found["bare"].revision, found["bare"].problem) == (3, "how far it went is lost with its row")
+    assert (found["longer"].revision, found["longer"].problem) == (4, "")
+
+
+def test_a_fork_whose_past_has_lost_its_last_event_ends_before_it(copy: Path) -> None:
+    """Also if it has events of its own, which nothing leads to."""
+    trio.run(write_fork, copy)
+    sql(copy, "DELETE FROM events WHERE log = 1 AND seq = 3")
+    found = {one.key.session_id: one for one in repair(copy, copy.with_name("new.db")).sessions}
+    assert (found["bare"].revision, found["longer"].revision) == (2, 2)
+    assert found["bare"].problem == "event 3: it is missing; the session went on to 3"
+    assert found["longer"].problem == "event 3: it is missing; the next one is 4"
+    assert found[NAMES[0]].revision == 2
+
+
+# --- what sessions share ----------------------------------------------------------------------------------------------
+
+
+def test_a_base_is_beyond_all_events_where_nobody_knows_which_is_the_newest(copy: Path) -> None:
+    """A store that has lost how far it went has deleted nothing; the new one says so of itself."""
+    assert repair(copy, copy.with_name("whole.db")).losses == []
+    assert sql(copy.with_name("whole.db"), "SELECT deleted_no FROM store") == [(0,)]
+    sql(copy, "INSERT INTO shared_base VALUES ('app', 'u', 1, '{}')")
+    sql(copy, "DROP TABLE store")
+    found = [str(damage) for damage in repair(copy, copy.with_name("new.db")).damages]
+    base = "the state of user 'u' in app 'app': its base makes no sense (it has the number 1, and there are 0)"
+    assert found[0] == f"{base}; its values are kept unchecked"
+
+
+def test_a_stored_value_that_cannot_be_read_is_lost_with_the_base_that_could_have_told_it(copy: Path) -> None:
+    """The others of the scope are kept as they are stored."""
+    sql(copy, "INSERT INTO shared_base VALUES ('app', 'u', 0, '[]')")
+    sql(copy, "INSERT INTO shared_state VALUES ('app', 'u', 'user:bad', '{', 0), ('app', 'u', 'user:good', '1', 0)")
+    found = [str(damage) for damage in repair(copy, copy.with_name("new.db")).damages]
+    state = "the state of user 'u' in app 'app'"
+    assert found[0].startswith(f"{state}: its base makes no sense (")
+    assert f"{state}: state key 'user:bad': kept None, found {{" in found
+    kept = sql(copy.with_name("new.db"), "SELECT value FROM shared_state WHERE key IN ('user:bad', 'user:good')")
+    assert kept == [("1",)]
 
 
 # --- rows one by one --------------------------------------------------------------------------------------------------

@@ -201,7 +201,6 @@ class _Repair:
 
     def _drop_unused(self, rows: dict[int, Any]) -> None:
         new = self._new
-        new.execute("DELETE FROM shared_pasts WHERE session NOT IN (SELECT id FROM sessions)")
         query = f"SELECT log, count(*) FROM events e WHERE NOT {USED} GROUP BY log"
         for log, count in new.execute(query).fetchall():
             if log not in rows:
