@@ -80,6 +80,19 @@ class _LeftBehindError(BaseException):
     """What ends the loop of a world that does not end otherwise, and then its coroutines."""
 
 
+class _InARow:
+    """How often something has happened without a step in between."""
+
+    def __init__(self) -> None:
+        self._times = self._since = 0
+
+    def another(self, steps: int) -> int:
+        """Once more, after so many steps; return how often."""
+        self._times = self._times + 1 if steps == self._since else 1
+        self._since = steps
+        return self._times
+
+
 class Hangs:
     """
     What watches one world.
@@ -105,8 +118,7 @@ class Hangs:
         self._cancel: Callable[[], None]
         self._runs: dict[trio.lowlevel.Task, tuple[float, float | None]] = {}  # their deadlines, and what was asked
         self._jumps_max = JUMPS_MAX // part
-        self._jumps = (0, 0)  # how many, since which step
-        self._long_jumps = (0, 0)  # the same
+        self._jumps, self._long_jumps = _InARow(), _InARow()
         self._is_ending = False
         self._rests = 0  # since it is
         self._idle = (0, 0)  # how many turns were left, and how many rounds of the loop have passed since without one
@@ -175,15 +187,11 @@ class Hangs:
         if why:
             return DeadlockError(f"{why}; the tasks:\n{self.dump()}")
         now, steps = self._clock.current_time(), self._steps()
-        count, since = self._jumps
-        self._jumps = (count + 1, since) if since == steps else (1, steps)
-        if count >= self._jumps_max and since == steps:
-            msg = f"no end after time has passed {count} times since step {steps}; the tasks:\n{self.dump()}"
+        if self._jumps.another(steps) > self._jumps_max:
+            msg = f"no end after time has passed {self._jumps_max} times since step {steps}; the tasks:\n{self.dump()}"
             return LivelockError(msg)
-        if seconds >= LONG_JUMP_S:
-            count, since = self._long_jumps
-            self._long_jumps = (count + 1, since) if since == steps else (1, steps)
-        if self._long_jumps[0] > LONG_JUMPS_MAX or now + seconds > TIME_S_MAX:
+        runs_away = seconds >= LONG_JUMP_S and self._long_jumps.another(steps) > LONG_JUMPS_MAX
+        if runs_away or now + seconds > TIME_S_MAX:
             msg = (
                 f"the clock runs away: {now:g} s of virtual time have passed after {steps} steps, and then another"
                 f" {seconds:g} s; the tasks:\n{self.dump()}"

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import RunConfig
+from minirun import RunConfig, Runner
 from minirun.testing import ScriptedLive, hear, pause, say
 from minirun.testing._live_dialects import DialectName
 
@@ -49,6 +49,22 @@ CASES: dict[str, tuple[list[tuple[float, str | None]], list[tuple[str, str]], li
 }  # fmt: skip
 
 
+async def recorded(runner: Runner) -> dict[str, bytes]:
+    """What was recorded of each utterance, by its text: the samples of its WAV file."""
+    files: dict[str, bytes] = {}
+    for event in await stored(runner):
+        for name in event.actions.artifact_delta:
+            assert runner.artifact_service is not None
+            part = await runner.artifact_service.load_artifact(
+                app_name=runner.app_name, user_id="u", session_id="s", filename=name
+            )
+            assert part is not None
+            assert part.inline_data is not None
+            assert part.inline_data.data.startswith(b"RIFF")
+            files[event.text] = part.inline_data.data[44:]
+    return files
+
+
 @pytest.mark.parametrize("case", CASES)
 async def test_what_was_heard_is_reckoned_by_the_clock(case: str, autojump_clock: MockClock) -> None:
     """Answers play one behind the other, from when they come; the event says it in words, and the server is told."""
@@ -76,18 +92,10 @@ async def test_each_utterance_has_its_own_sound(dialect: DialectName, autojump_c
                 await client.live.send_audio(voice)
                 await client.live.send_audio(SILENCE)
                 await trio.sleep(5)
-        sizes: dict[str, int] = {}
-        for event in await stored(runner):
-            for name in event.actions.artifact_delta:
-                assert runner.artifact_service is not None
-                part = await runner.artifact_service.load_artifact(
-                    app_name=runner.app_name, user_id="u", session_id="s", filename=name
-                )
-                assert part is not None
-                assert part.inline_data is not None
-                assert part.inline_data.data.startswith(b"RIFF")
-                sizes[event.text] = len(part.inline_data.data) - 44
+        files = await recorded(runner)
+    sizes = {said: len(samples) for said, samples in files.items()}
     assert sizes == {"one": 64_000, "Yes.": 12_000, "two": 80_000, "No.": 12_000}
+
 
 async def test_what_is_said_before_the_last_words_are_understood_has_a_file_of_its_own(
     autojump_clock: MockClock,
@@ -102,15 +110,6 @@ async def test_what_is_said_before_the_last_words_are_understood_has_a_file_of_i
                 await client.live.send_audio(SILENCE)
                 await trio.sleep(0.5)
             await trio.sleep(9)
-        files: dict[str, bytes] = {}
-        for event in await stored(runner):
-            for name in event.actions.artifact_delta:
-                assert runner.artifact_service is not None
-                part = await runner.artifact_service.load_artifact(
-                    app_name=runner.app_name, user_id="u", session_id="s", filename=name
-                )
-                assert part is not None
-                assert part.inline_data is not None
-                files[event.text] = part.inline_data.data[44:]
+        files = await recorded(runner)
     assert files["one"] == b"\1\1" * 8_000 + SILENCE
     assert files["two"] == b"\2\2" * 16_000 + SILENCE
