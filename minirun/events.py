@@ -504,3 +504,8 @@ class Event(Value):
         if any(content.calls_and_responses):
             return False
         return not (content.parts and content.parts[-1].code_execution_result is not None)
+
+
+def seq_of(stored: Event) -> int:
+    """Where in its session an event stands, from 1; 0 if it is not stored yet."""
+    return stored.seq or 0

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what the table below names, for type checkers; each module 
     from ._genai import *
     from ._live_types import *
     from ._request_types import *
+    from .events import Event
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),
@@ -254,6 +255,11 @@ def _part(value: object, path: str) -> Part:
         return Part(**{key: _VALUES[key](**it) if isinstance(it, dict) else it for key, it in value.items()})
     except (KeyError, TypeError):  # a name that is no field, or one that must be there is not
         raise InvalidValueError(path, f"expected a Part, or its fields in a dict, found {shown(value)}") from None
+
+
+def id_of(stored: FunctionCall | FunctionResponse | Event) -> str:
+    """The id of what is stored: its type says None, too, for what is only made has none yet; that is "" here."""
+    return stored.id or ""
 
 
 NO_CALLS: tuple[tuple[FunctionCall, ...], tuple[FunctionResponse, ...]] = ((), ())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from .._values import changed
-from ..events import Event
+from ..events import Event, seq_of
 from ..flows._branches import calls_around
 from ..flows._record import Record
 from ..runtime import InvocationContext
@@ -24,7 +24,7 @@ from ..tools import BaseTool
 from ..tools._batch import run_group
 from ..tools._call import ToolCall
 from ..tools._sequence import run_groups
-from ..types import FunctionCall
+from ..types import FunctionCall, id_of
 
 __all__ = ["AnsweredInvocation", "Made", "calls_asking", "make"]
 
@@ -58,7 +58,7 @@ async def make(
     live, ids = context._invocation.live, {call.id for call in calls}
     answered = [
         event
-        for event in live.events[live.index_of(made.seq or 0) :]
+        for event in live.events[live.index_of(seq_of(made)) :]
         if any(response.id in ids for response in event.get_function_responses())
     ]
     return Made(answered, [call for call in calls if call.id in live.open_calls])
@@ -92,7 +92,7 @@ class AnsweredInvocation(Invocation):
 
     def __init__(self, of: Invocation, made: Event, answer: Event) -> None:
         self._of = of
-        self.run_id = answer.id or ""
+        self.run_id = id_of(answer)
         self.ids = Ids(of.id)
         self.ids.call_ids = of.ids.call_ids
         self.tool_events = {}
@@ -123,10 +123,10 @@ class _CallReplayer(Replayer):
     __slots__ = ()
 
     def __init__(self, of: Invocation, made: Event, answer: Event) -> None:
-        super().__init__(of.id, of.live, made.seq or 0, was_paused=True)
+        super().__init__(of.id, of.live, seq_of(made), was_paused=True)
         events = [_as_answer(event) for event in self.record.events]
         self.record = Record(events, of.live.open_calls, was_paused=True)
-        self.record.answered_now = {response.id or "" for response in answer.get_function_responses()}
+        self.record.answered_now = {id_of(response) for response in answer.get_function_responses()}
 
 
 def _as_answer(event: Event) -> Event:

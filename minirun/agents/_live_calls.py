@@ -17,7 +17,7 @@ import trio
 from .._json import freeze, thaw
 from .._values import changed
 from ..errors import ModelError
-from ..events import Event
+from ..events import Event, seq_of
 from ..flows._live import Input
 from ..flows._prompts import Prompts
 from ..models import LlmResponse
@@ -25,7 +25,7 @@ from ..runtime import InvocationContext
 from ..tools import BaseTool, FunctionTool
 from ..tools._call import ToolCall
 from ..tools._outcome import Failure
-from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part
+from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part, id_of
 from ._answered import make
 from ._base import TRANSFER_TO_AGENT
 from ._call_ids import with_usable_ids
@@ -121,7 +121,7 @@ class Calls:
         made = await talk.emit(with_notes(event, talk.tools, parallel=talk.agent.parallel_tool_calls))
         talk.speech.note_place(made)
         calls = made.get_function_calls()
-        provider_ids = dict(zip([call.id or "" for call in calls], given, strict=True))
+        provider_ids = dict(zip([id_of(call) for call in calls], given, strict=True))
         self.provider_ids |= provider_ids
         self._withdrawn.update(call_id for call_id, given in provider_ids.items() if given in self.withdrawn_unmade)
         invocation.budgets.spend("max_tool_calls", len(calls))
@@ -156,20 +156,20 @@ class Calls:
     async def run(self, context: InvocationContext, calling: Calling, calls: Sequence[FunctionCall]) -> Batch:
         """Make *calls* of one event; the line knows of those that are open, as each may be asking somebody by now."""
         unanswered = self.talk.line.unanswered
-        unanswered.update((call.id or "", calling) for call in calls)
-        ids = {call.id or "" for call in calls}
+        unanswered.update((id_of(call), calling) for call in calls)
+        ids = {id_of(call) for call in calls}
         self._in_hand |= ids
         try:
             answered, waiting = await make(context, calling.made, calls, self.talk.tools, self._call)
         finally:
             self._in_hand -= ids
-        gone = self._withdrawn & {call.id or "" for call in waiting}
+        gone = self._withdrawn & {id_of(call) for call in waiting}
         if gone:
             await self._withdraw(gone)
             waiting = [call for call in waiting if call.id not in gone]
         for call in calls:
             if call not in waiting:
-                unanswered.pop(call.id or "", None)
+                unanswered.pop(id_of(call), None)
         return Batch(calls, calling.side, answered, waiting)
 
     def _call(self, *args: object) -> ToolCall:
@@ -220,7 +220,7 @@ class Calls:
             return Input.RESULTS
         known = 0 if batch.side is side else side.history_seq
         ids = {call.id for call in batch.calls} - self._withdrawn
-        events = [event for event in batch.answered if (event.seq or 0) > known]
+        events = [event for event in batch.answered if seq_of(event) > known]
         answers = [answer for event in events for answer in event.get_function_responses() if answer.id in ids]
         content_id = events[-1].id if answers else talk.context._following_id(f"{talk.context._path}!asked")
         told = [*answers, *(self._interim(call) for call in batch.waiting if call.id in ids - side.told)]
@@ -231,13 +231,13 @@ class Calls:
         sending, connection = self.talk.sending, self.talk.connection
         if connection is None or calling.side is not sending.side or not self._takes_interim:
             return
-        call_id = self.provider_ids.get(answer.id or "") or answer.id
+        call_id = self.provider_ids.get(id_of(answer)) or answer.id
         item = changed(answer, id=call_id, will_continue=True, scheduling="SILENT")
         with suppress(ModelError):  # the reader of the connection hears of that
             async with sending.lock:
                 if connection is self.talk.connection:
                     await connection.send_content(Content(role="user", parts=[Part(function_response=item)]))
-                    sending.side.told.add(answer.id or "")
+                    sending.side.told.add(id_of(answer))
 
     def _interim(self, call: FunctionCall) -> FunctionResponse:
         """What the model is told of a call that waits for somebody."""
@@ -250,7 +250,7 @@ class Calls:
         sending, told = self.talk.sending, self.talk.sending.side.told
         as_they_are = [each for each in answers if is_known and (self._takes_interim or each.id not in told)]
         if as_they_are:
-            named = [changed(each, id=self.provider_ids.get(each.id or "") or each.id) for each in as_they_are]
+            named = [changed(each, id=self.provider_ids.get(id_of(each)) or each.id) for each in as_they_are]
             parts = [Part(function_response=each) for each in named]
             await sending.deliver_results(Content(role="user", parts=parts), content_id)
         in_words = [each for each in answers if each not in as_they_are]
@@ -258,7 +258,7 @@ class Calls:
             parts = [Part(text=self._in_words(each)) for each in in_words]
             await sending.deliver_results(Content(role="user", parts=parts), f"{content_id}-told")
         is_new = in_words or any(each.id in told for each in as_they_are)  # it does not wait for that, but answers
-        told.update(each.id or "" for each in answers)
+        told.update(id_of(each) for each in answers)
         return Input.ASKED if is_new else Input.RESULTS
 
     def _in_words(self, answer: FunctionResponse) -> str:

@@ -10,7 +10,7 @@ from ..events import Event
 from ..models import LlmRequest, LlmRequestDraft, LlmResponse
 from ..runtime._hook_calls import ask, expect
 from ..runtime._hooks import Hook
-from ..types import Content
+from ..types import Content, id_of
 from . import _model_callbacks
 from ._request import setup
 
@@ -41,7 +41,7 @@ async def before_model(talk: Talk, hooks: Sequence[Hook], content: Content, even
 
 async def after_model(talk: Talk, hooks: Sequence[Hook], event: Event) -> Event:
     """Return *event*, an answer, as the hooks want it to be stored."""
-    context = talk.context._for_model_hooks(event.id or "")
+    context = talk.context._for_model_hooks(id_of(event))
     response = LlmResponse(content=event.content, interrupted=event.interrupted, usage_metadata=event.usage_metadata)
     other = await _model_callbacks.after_model(hooks, context, response)
     if other is response:

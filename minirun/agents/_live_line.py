@@ -17,7 +17,7 @@ from ..errors import IdleTimeoutError, LiveQueueFullError, ModelError, NotSuppor
 from ..models import BaseLlm, BaseLlmConnection, LlmRequest
 from ..runtime import InvocationContext
 from ..runtime._failure import leaves
-from ..types import Blob, FunctionResponse
+from ..types import Blob, FunctionResponse, id_of
 from ._base import LINE, BaseAgent
 from ._composite import SequentialAgent
 from ._live_playing import Playing
@@ -211,7 +211,7 @@ class Line:
 
     async def tell_item(self, answer: FunctionResponse) -> None:
         """Tell the model an item, if its session knows the call and takes interim results."""
-        calling = self.unanswered.get(answer.id or "")
+        calling = self.unanswered.get(id_of(answer))
         if calling is not None and self.talk is calling.by.talk:
             await calling.by.tell_item(calling, answer)
 

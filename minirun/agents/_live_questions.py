@@ -24,7 +24,7 @@ from ..flows._live import Input
 from ..runtime import InvocationContext
 from ..sessions import OpenCall
 from ..sessions._recovery import by_event, closing_event
-from ..types import Content, FunctionCall
+from ..types import Content, FunctionCall, id_of
 from ._answered import AnsweredInvocation, calls_asking
 from ._live_making import Batch, Calling
 
@@ -50,7 +50,7 @@ async def answer_question(line: Line, content: Content, event_id: str) -> None:
             msg = f"the live run {invocation.id} has ended; answer by run_async(new_message=...), which goes on with it"
             raise InvocationEndedError(msg)
         event = await invocation.program.messages().answer_in(invocation, content, event_id)
-        questions = [invocation.live.open_calls[each.id or ""] for each in content.responses]
+        questions = [invocation.live.open_calls[id_of(each)] for each in content.responses]
         context = InvocationContext.root(invocation)._for_run_hooks()
         try:
             stored = await invocation.emitter.emit(context, event, closing=True)

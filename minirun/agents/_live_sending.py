@@ -19,7 +19,7 @@ from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._live import Input, State
 from ..models import ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection
 from ..runtime import InvocationContext
-from ..types import Blob, Content, Part
+from ..types import Blob, Content, Part, id_of
 from ._live_making import LiveSide
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Sending:
             return
         if await talk.speech.is_blocked(stored.content):
             return
-        sent = _Sent(stored.id or "", stored.content, not request.partial)
+        sent = _Sent(id_of(stored), stored.content, not request.partial)
         self._pending.append(sent)
         await self._deliver(connection, sent)
 
@@ -274,7 +274,7 @@ class Sending:
         await talk.context._invocation.program.messages().store_messages(talk.context)
         for event in live.events[live.index_of(before + 1) :]:
             if event.author == "user" and event.content is not None and event.actions.replay.sent is not None:
-                sent = _Sent(event.id or "", event.content, turn_complete=True)
+                sent = _Sent(id_of(event), event.content, turn_complete=True)
                 self._pending.append(sent)
                 if talk.connection is not None:
                     await self._deliver(talk.connection, sent)

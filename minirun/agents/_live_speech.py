@@ -16,7 +16,7 @@ import trio
 
 from .._values import MAKE, changed
 from ..errors import MinirunError
-from ..events import Event
+from ..events import Event, seq_of
 from ..flows._live import Input, State
 from ..flows._utterances import Answer, Heard, Order, audio_ms, is_sound, rate_of, said
 from ..models import LlmResponse
@@ -136,7 +136,7 @@ class Speech:
         )
         stored = await self._talk.emit(event, closing=closing)
         self._heard.pop(heard.item_id, None)  # not before: who leaves meanwhile has said it (`keep_rest`)
-        self._order.note_stored(heard, stored.seq or 0, self._heard.values())
+        self._order.note_stored(heard, seq_of(stored), self._heard.values())
         self._recorded.pop(heard.item_id, None)
         if self._recorded.get(None) is recording:
             self._recorded.pop(None, None)
@@ -240,7 +240,7 @@ class Speech:
         event = self._event(answer, answer.text, turn_complete=over or None)
         stored = await self._store(await self._with_recording(event), is_whole=True)
         self._answer = None  # not before it is stored: who leaves meanwhile was shown it (`keep_rest`)
-        self._talk.line.playing.note_over(answer, stored.seq or 0, self._talk.connection)
+        self._talk.line.playing.note_over(answer, seq_of(stored), self._talk.connection)
 
     async def cut_answer(self) -> None:
         """Show that the answer is cut off, let the caller say what was played of it, and store that."""
@@ -310,7 +310,7 @@ class Speech:
 
     def note_place(self, stored: Event) -> None:
         """Note where an answer stands in the log: with the first event of it."""
-        self._places.setdefault(self._begun - 1, stored.seq or 0)
+        self._places.setdefault(self._begun - 1, seq_of(stored))
 
     def begin_with_calls(self) -> None:
         """Note that an answer has begun that says nothing before it makes calls."""

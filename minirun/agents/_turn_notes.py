@@ -10,6 +10,7 @@ from ..events import Event
 from ..flows._turn import CUT_OFF
 from ..runtime._emit import with_call_ids
 from ..tools import BaseTool
+from ..types import id_of
 
 __all__ = ["with_notes"]
 
@@ -24,7 +25,7 @@ def with_notes(event: Event, tools: Mapping[str, BaseTool], *, parallel: bool) -
     assert event.id is not None, "the ids of calls follow from it"
     content = with_call_ids(event.content, event.id)
     made = {} if event.finish_reason == CUT_OFF else tools  # what is not made does not wait
-    calls = [(call.id or "", made.get(call.name) if call.args_text is None else None) for call in content.calls]
+    calls = [(id_of(call), made.get(call.name) if call.args_text is None else None) for call in content.calls]
     waiting = [call_id for call_id, tool in calls if tool is not None and tool.is_long_running]
     alone = [call_id for call_id, tool in calls if not parallel or (tool is not None and tool.sequential)]
     replay = event.actions.replay

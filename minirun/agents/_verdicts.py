@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..errors import GuardrailTripwireError
 from ..events import Event
 from ..sessions import LiveSession
-from ..types import Content
+from ..types import Content, id_of
 
 __all__ = ["STEP", "Looked", "Message", "Verdict"]
 
@@ -74,7 +74,7 @@ class Looked:
         self._next_seq, step = event.seq + 1, event.actions.replay.step
         if event.author == "user" and event.content is not None:
             if not all(part.function_response is not None for part in event.content.parts):
-                self.messages.append(Message(event.id or "", event.content, event.seq, event.invocation_id))
+                self.messages.append(Message(id_of(event), event.content, event.seq, event.invocation_id))
         elif step is not None and step.name == STEP and isinstance(event.output, Mapping):
             self._verdicts[step.path] = Verdict(event, str(event.output.get("verdict")))
             if event.content is not None or event.actions.replay.hides is not None:

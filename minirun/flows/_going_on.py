@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from .._json import freeze
 from .._values import changed
-from ..events import Event, RecordedStep, Replay
+from ..events import Event, RecordedStep, Replay, seq_of
+from ..types import id_of
 from ._branches import is_within
 from ._turn import INVALID_OUTPUT, REFUSED_OUTPUT
 
@@ -91,11 +92,11 @@ class TriedAgain:
         for end, event in enumerate(events):
             if goes_on(event):
                 self._add(events[start:end])
-                start, self.since = end, event.seq or 0
+                start, self.since = end, seq_of(event)
 
     def is_before(self, event: Event) -> bool:
         """Whether somebody has gone on with the invocation since *event*."""
-        return (event.seq or 0) < self.since
+        return seq_of(event) < self.since
 
     def _add(self, events: Sequence[Event]) -> None:
         """Note what is tried again of the events of one attempt."""
@@ -103,7 +104,7 @@ class TriedAgain:
         later: list[_Place] = []  # where something was said after the event that is looked at
         failed: list[_Place] = []  # where a step, or a node that was run there, is tried again
         for event in reversed(events):
-            replay, event_id = event.actions.replay, event.id or ""
+            replay, event_id = event.actions.replay, id_of(event)
             here = _Place(event.branch, replay.step)
             is_last = event.error_code is not None and here.is_last(later, failed)
             if replay.step is not None and is_last:
@@ -117,7 +118,7 @@ class TriedAgain:
                 for response in event.get_function_responses():
                     asked = f"{response.id}-asked"
                     if asked in ids and "error" in response.response:
-                        self.questions.add((response.id or "").removeprefix("q-"))
+                        self.questions.add(id_of(response).removeprefix("q-"))
                         self.events.add(asked)
             if is_said(event):
                 later.append(here)

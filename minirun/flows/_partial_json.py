@@ -27,6 +27,9 @@ __all__ = ["ANYTHING", "HIDDEN", "Misfit", "PartialValue", "Shape"]
 # A value is stored as that of a state's key, or in a tool's result: below the first level. As in `_output`.
 _DEPTH_MAX = DEPTH_MAX - 1
 
+# What has come whole, and has no escapes, is taken at once.
+_TEXT = re.compile(r'"([^"\\\x00-\x1f]*)"')
+_KEY = re.compile(_TEXT.pattern + r"[ \t\n\r]*:")
 _RUN = re.compile(r'[^"\\\x00-\x1f]+')
 _ESCAPE = re.compile(r'\\(?:(["\\/bfnrt])|u([0-9a-fA-F]{4}))')
 _ESCAPE_BEGINS = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
@@ -136,7 +139,7 @@ class PartialValue:
             return
         self._text, self._at = self._text[self._at :] + text, 0
         try:
-            while self._step is not None and self._step():
+            while (step := self._step) is not None and step():
                 pass
         except Misfit:
             self._step = None
@@ -180,8 +183,14 @@ class PartialValue:
         shape = self._open[-1].next_shape() if self._open else self._shape
         char = self._text[self._at]
         if char == '"':
-            self._at += 1
-            self._pieces, self._string_shape, self._step = [], shape, self._take_string
+            text = _TEXT.match(self._text, self._at)
+            if text is None:
+                self._at += 1
+                self._pieces, self._string_shape, self._step = [], shape, self._take_string
+            else:
+                self._at = text.end()
+                self._pieces, self._string_shape = [text[1]], shape
+                self._end_string(text[1])
         elif char in "[{":
             if len(self._open) == _DEPTH_MAX:
                 raise Misfit
@@ -215,8 +224,14 @@ class PartialValue:
             return False
         if self._text[self._at] != '"':
             raise Misfit
-        self._at += 1
-        self._pieces, self._string_shape, self._step = [], None, self._take_string
+        key = _KEY.match(self._text, self._at)
+        if key is None:
+            self._at += 1
+            self._pieces, self._string_shape, self._step = [], None, self._take_string
+        else:
+            self._at = key.end()
+            self._end_string(key[1])
+            self._step = self._take_value
         return True
 
     def _take_colon(self) -> bool:

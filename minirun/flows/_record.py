@@ -18,8 +18,8 @@ from typing import Any
 
 from .._json import brief
 from ..errors import ReplayError
-from ..events import Event
-from ..types import FunctionResponse
+from ..events import Event, seq_of
+from ..types import FunctionResponse, id_of
 from ._branches import calls_around, is_around, is_within
 from ._going_on import TriedAgain, goes_on, is_said
 
@@ -74,7 +74,7 @@ class Record:
     def __init__(self, events: Sequence[Event], open_calls: Iterable[str], *, was_paused: bool) -> None:
         self.events = events
         self.open_before = set(open_calls)
-        self.answered_now = {response.id or "" for response in events[-1].get_function_responses()}
+        self.answered_now = {id_of(response) for response in events[-1].get_function_responses()}
         """The ids of the questions that this run's message answers."""
         self.inside = {call for event in events for call in calls_around(event.branch)}
         """The ids of the calls that agents have said something inside of."""
@@ -83,7 +83,7 @@ class Record:
         self.saves: dict[str, int] = {}
         """The versions of artifacts that tools have saved, by the id of the save."""
         for event in events:
-            self.responses.update((response.id or "", event) for response in event.get_function_responses())
+            self.responses.update((id_of(response), event) for response in event.get_function_responses())
             self.saves.update(event.actions.replay.saves)
         self._by_id = {event.id: event for event in events}
         self.tried_again = TriedAgain(events)
@@ -124,13 +124,13 @@ class Record:
                 above, _, run = unattempted(path).rpartition("/")
                 self.ended[f"{above}/{run.partition('~')[0]}"] = event
                 self._ended_below.setdefault(above, []).append(event)
-                self._ended_in[event.branch or ""] = event.seq or 0
+                self._ended_in[event.branch or ""] = seq_of(event)
 
     def _is_of_ended(self, event: Event) -> bool:
         """Whether *event* was said in a run of a node that has ended since."""
         branch = event.branch if self._ended_in else None
         while branch:
-            if self._ended_in.get(branch, 0) >= (event.seq or 0):
+            if self._ended_in.get(branch, 0) >= seq_of(event):
                 return True
             branch = branch.rpartition(".")[0]
         return False
@@ -146,7 +146,7 @@ class Record:
             for event in self.events:
                 at = event.branch
                 while at:
-                    self._first_below.setdefault(at, event.seq or 0)
+                    self._first_below.setdefault(at, seq_of(event))
                     at = at.rpartition(".")[0]
         return self._first_below.get(branch)
 
@@ -164,7 +164,7 @@ class Record:
     def questions(self, call_id: str) -> dict[str, str]:
         """What a call has asked, but not agents inside of it: the names of the questions, by their ids."""
         return {
-            call.id or "": call.name
+            id_of(call): call.name
             for event in self.events
             if event.long_running_tool_ids and call_id in event.actions.suspended_calls
             for call in event.get_function_calls()
@@ -219,13 +219,13 @@ class Record:
         for event in self.events:
             step = event.actions.replay.step
             if step is not None and step.path == path:
-                yield event.id or ""
+                yield id_of(event)
 
     # --- how far the replay has come
 
     def mark_replayed(self, event: Event) -> None:
         """Note that an agent has come to *event*: what was stored until then in its branch is replayed."""
-        self._replayed[event.branch] = max(event.seq or 0, self._replayed.get(event.branch, 0))
+        self._replayed[event.branch] = max(seq_of(event), self._replayed.get(event.branch, 0))
         self._skip()
 
     def leave(self, branch: str | None) -> None:
@@ -245,8 +245,8 @@ class Record:
             self.leave(branch)
         last = max((seq for other, seq in self._replayed.items() if (other or "").startswith(within)), default=0)
         for event in islice(self._said, self._next, None):
-            if (event.seq or 0) < last and (event.branch or "").startswith(within) and self._is_due(event):
-                self._replayed[event.branch] = event.seq or 0  # it is due, so nothing later was
+            if seq_of(event) < last and (event.branch or "").startswith(within) and self._is_due(event):
+                self._replayed[event.branch] = seq_of(event)  # it is due, so nothing later was
 
     def first_inside(self, call_ids: Collection[str]) -> int | None:
         """Where the first thing stands that was said inside of these calls."""
@@ -282,7 +282,7 @@ class Record:
         *escalations*, to an event that has ended others.
         """
         for event in islice(self._said, self._next, None):
-            if (event.seq or 0) >= seq:
+            if seq_of(event) >= seq:
                 return False
             counts = event.actions.escalate or not escalations
             if counts and self._is_running_beside(branch, event.branch, seq) and self._is_due(event):
@@ -316,20 +316,20 @@ class Record:
     def _covers(self, outer: str | None, replayed: int, event: Event) -> bool:
         """Whether an agent that has come to the event *replayed* in the branch *outer* has *event* behind it."""
         if is_around(outer, event.branch):
-            return replayed >= (event.seq or 0)
+            return replayed >= seq_of(event)
         if not is_within(event.branch, outer):
             return False
         around = calls_around((event.branch or "")[len(outer or "") :])
         answer = self.responses.get(around[0])  # what is inside of a call that is still open is behind nobody
-        return answer is not None and replayed >= (answer.seq or 0)
+        return answer is not None and replayed >= seq_of(answer)
 
 
 def _made_after(events: Iterable[Event], responses: Mapping[str, Event]) -> dict[str, int]:
     """By the id of an open call: the last answer to others of its turn, which replay comes to before it is made."""
     after: dict[str, int] = {}
     for event in events:
-        ids = [call.id or "" for call in event.get_function_calls()]
-        answered = [responses[call_id].seq or 0 for call_id in ids if call_id in responses]
+        ids = [id_of(call) for call in event.get_function_calls()]
+        answered = [seq_of(responses[call_id]) for call_id in ids if call_id in responses]
         if answered:
             after.update((call_id, max(answered)) for call_id in ids if call_id not in responses)
     return after

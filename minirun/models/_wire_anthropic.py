@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from .._json import dumps
-from ..types import Blob, Content, FileData, FunctionResponse, GenerateContentConfig, Part, UsageMetadata
+from ..types import Blob, Content, FileData, FunctionResponse, GenerateContentConfig, Part, UsageMetadata, id_of
 from ._assembler import Assembler
 from ._base import LlmRequest
 from ._cache_config import ContextCacheConfig
@@ -194,7 +194,7 @@ def _block_of_model(part: Part, wire: Wire) -> Iterator[dict[str, Any]]:
         elif seal is not None:
             yield {"type": "thinking", "thinking": part.text or "", "signature": seal.payload}
     elif call is not None:
-        yield {"type": "tool_use", "id": call.id or "", "name": name_sent(call.name), "input": call.args}
+        yield {"type": "tool_use", "id": id_of(call), "name": name_sent(call.name), "input": call.args}
     else:
         yield from _text_block(text_of_other(part))
 
@@ -221,7 +221,7 @@ def _result(answer: FunctionResponse) -> dict[str, Any]:
     if answer.parts:
         media = [block for part in answer.parts for block in _block_of_user(part)]
         content = [{"type": "text", "text": content}, *media]
-    result = {"type": "tool_result", "tool_use_id": answer.id or "", "content": content}
+    result = {"type": "tool_result", "tool_use_id": id_of(answer), "content": content}
     return {**result, "is_error": True} if "error" in answer.response else result
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 from .._json import dumps
-from ..types import Blob, Content, FileData, GenerateContentConfig, Part, UsageMetadata
+from ..types import Blob, Content, FileData, GenerateContentConfig, Part, UsageMetadata, id_of
 from ._assembler import Assembler
 from ._base import LlmRequest
 from ._reading import call_of, clean, count, items_of, text_in
@@ -177,7 +177,7 @@ def _said_by_model(content: Content) -> Iterator[dict[str, Any]]:
         call = part.function_call
         if call is not None:
             function = {"name": name_sent(call.name), "arguments": dumps(call.args)}
-            calls.append({"id": call.id or "", "type": "function", "function": function})
+            calls.append({"id": id_of(call), "type": "function", "function": function})
         elif not part.thought:
             texts.append(text_of_other(part) or "")
     text = "".join(texts)
@@ -194,7 +194,7 @@ def _said_by_user(content: Content, shown: Callable[[Part], dict[str, Any] | Non
         answer = part.function_response
         if answer is not None:
             told = [dumps(answer.response), *map(text_of_unseen, answer.parts)]
-            yield {"role": "tool", "tool_call_id": answer.id or "", "content": "\n".join(told)}
+            yield {"role": "tool", "tool_call_id": id_of(answer), "content": "\n".join(told)}
         elif not part.thought:
             text = text_of_other(part)
             piece = shown(part) or ({"type": "text", "text": text} if text is not None else None)

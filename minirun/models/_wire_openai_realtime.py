@@ -30,7 +30,7 @@ from typing import Any, Final, TypeAlias
 from .._json import FrozenTuple, brief
 from .._values import MAKE
 from ..errors import ModelConnectionError, ModelError, ModelRequestError
-from ..types import Blob, Content, FunctionCall, FunctionDeclaration, Part, Transcription, UsageMetadata
+from ..types import Blob, Content, FunctionCall, FunctionDeclaration, Part, Transcription, UsageMetadata, id_of
 from ._base import LlmResponse
 from ._live import ActivityEnd, ActivityStart, AudioStreamEnd, LiveResumption, Realtime
 from ._reading import call_of, clean, count, items_of, object_in, text_in
@@ -106,8 +106,8 @@ class Conversation:
         for content in contents:
             if content.role != "model" and user_pieces(content.parts):
                 self._open_calls.clear()
-            self._open_calls.update(call.id or "" for call in content.calls)
-            self._open_calls.difference_update(response.id or "" for response in content.responses)
+            self._open_calls.update(id_of(call) for call in content.calls)
+            self._open_calls.difference_update(id_of(response) for response in content.responses)
         for item in history_items(contents):
             yield self._item(item)
 
@@ -124,7 +124,7 @@ class Conversation:
             items.append({"type": "message", "role": "user", "content": pieces})
         if not items:
             raise ModelRequestError(f"expected texts, pictures or responses to calls, found none in {brief(content)}")
-        self._open_calls.difference_update(response.id or "" for response in content.responses)
+        self._open_calls.difference_update(id_of(response) for response in content.responses)
         events = [self._item(item) for item in items]
         self._contents[events[-1]["item"]["id"]] = id
         return events
@@ -422,7 +422,7 @@ class Conversation:
         for item in items_of(response.get("output")):
             self._note_call(item)
         calls = list(self._calls.values()) if status == "completed" else []
-        self._open_calls.update(call.id or "" for call in calls)
+        self._open_calls.update(id_of(call) for call in calls)
         limits, self._limits = self._limits, []
         end: dict[str, Any] = {
             "content": Content(role="model", parts=[Part(function_call=call) for call in calls]) if calls else None,

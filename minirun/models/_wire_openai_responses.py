@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from .._json import dumps
-from ..types import Blob, Content, FileData, FunctionResponse, GenerateContentConfig, Part, UsageMetadata
+from ..types import Blob, Content, FileData, FunctionResponse, GenerateContentConfig, Part, UsageMetadata, id_of
 from ._assembler import Assembler
 from ._base import LlmRequest
 from ._reading import clean, items_of, object_in, object_of, text_in
@@ -175,7 +175,7 @@ def _item_of_model(part: Part) -> Iterator[dict[str, Any]]:
         if seal is not None and seal.kind == "item":
             yield dict(object_of(seal.payload))
     elif call is not None:
-        made = {"call_id": call.id or "", "name": name_sent(call.name), "arguments": dumps(call.args)}
+        made = {"call_id": id_of(call), "name": name_sent(call.name), "arguments": dumps(call.args)}
         yield {"type": "function_call", **made}
     elif text := text_of_other(part):
         phase = {"phase": seal.payload} if seal is not None and seal.kind == "phase" else {}
@@ -186,7 +186,7 @@ def _output(answer: FunctionResponse) -> dict[str, Any]:
     output: Any = dumps(answer.response)
     if answer.parts:
         output = [{"type": "input_text", "text": output}, *(piece for part in answer.parts for piece in _pieces(part))]
-    return {"type": "function_call_output", "call_id": answer.id or "", "output": output}
+    return {"type": "function_call_output", "call_id": id_of(answer), "output": output}
 
 
 def _pieces(part: Part) -> list[dict[str, Any]]:

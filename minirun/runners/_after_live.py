@@ -17,7 +17,7 @@ from ..agents._answered import AnsweredInvocation, calls_asking, make
 from ..agents._llm import LlmAgent
 from ..agents._request import toolbox
 from ..errors import NotResumableError
-from ..events import Event
+from ..events import Event, seq_of
 from ..runtime import InvocationContext
 from ..runtime._emit import LIVE
 from ..runtime._failure import Pause
@@ -70,7 +70,7 @@ class AfterLive(Execution):
         asked = [each for each in self._events if any(call.id in answered for call in each.get_function_calls())]
         self._again = calls_asking(live, asked)
         seqs = {each.seq for each in self._again.values()}
-        seqs |= {each.seq or 0 for each in asked if not each.actions.suspended_calls and "@" not in (each.branch or "")}
+        seqs |= {seq_of(each) for each in asked if not each.actions.suspended_calls and "@" not in (each.branch or "")}
         return [live.events[live.index_of(seq)] for seq in sorted(seqs)]
 
     async def _make(self, made: Event) -> BaseAgent | None:

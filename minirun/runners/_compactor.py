@@ -19,7 +19,7 @@ from .._json import brief, freeze
 from .._values import changed
 from .._window import Window
 from ..env import Env, derived_id
-from ..events import Event
+from ..events import Event, seq_of
 from ..flows._compaction import Tail, covered, is_due, is_told, size_of
 from ..flows._hidden import without_hidden
 from ..runtime._failure import first_failure
@@ -145,7 +145,7 @@ async def find_job(
         return None
     new = events[: bisect_right(events, end_seq, key=_seq_of)]
     shown = without_hidden(events)  # also by verdicts that stand after its end
-    fresh = [event for event in shown if is_told(event) and (event.seq or 0) <= end_seq]
+    fresh = [event for event in shown if is_told(event) and seq_of(event) <= end_seq]
     size = sum(map(size_of, fresh))
     told = fresh
     if previous is not None:
@@ -157,7 +157,7 @@ async def find_job(
 
 
 def _seq_of(event: Event) -> int:
-    return event.seq or 0
+    return seq_of(event)
 
 
 def _as_event(summary: Compaction) -> Event:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..events import Event
 from ..runtime import RunConfig, RunScope
 from ..sessions._key import session_key
+from ..types import id_of
 
 if TYPE_CHECKING:
     from ._runner import Runner
@@ -61,7 +62,7 @@ def lines_of(event: Event, failed_calls: Mapping[str, str], *, verbose: bool) ->
     if event.error_code:
         yield f"{event.author} ! {event.error_code}: {event.error_message}"
     for answer in event.get_function_responses():
-        place = failed_calls.get(answer.id or "")
+        place = failed_calls.get(id_of(answer))
         if place is not None:
             yield f"{event.author} ! {answer.name} failed at {place}"
     if verbose:

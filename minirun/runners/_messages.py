@@ -25,7 +25,7 @@ from .._json import check_text, shown
 from .._values import changed
 from .._window import Window
 from ..errors import InvalidMessageError, InvalidValueError
-from ..events import Event, EventActions, Replay
+from ..events import Event, EventActions, Replay, seq_of
 from ..flows._branches import is_visible
 from ..flows._message import user_content
 from ..runtime import InvocationContext
@@ -152,7 +152,7 @@ async def _next_round(execution: Execution) -> Event | None:
 def _speaker(invocation: Invocation, message: Event) -> BaseAgent:
     """The agent that answers *message*, as if it was the user's next one."""
     history, live = invocation.history, invocation.live
-    past = Window(live.events, live.index_of(history.prompt_seq), live.index_of(message.seq or 0))
+    past = Window(live.events, live.index_of(history.prompt_seq), live.index_of(seq_of(message)))
     return invocation.program.tree.speaker(past, None if live.compaction is None else live.compaction.speaker)
 
 

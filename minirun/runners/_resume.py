@@ -24,6 +24,7 @@ from ..runtime import Program, Run, RunRequest
 from ..runtime._scope import FinishedError
 from ..sessions import BaseSessionService, GetSessionConfig, Invocation, InvocationStatus, SessionKey, SessionWriter
 from ..sessions._pending import check_answer
+from ..types import id_of
 from ._opener import SessionOpener
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class ResumedInvocation(NamedTuple):
             elif now.status.has_ended and not answers:
                 raise _finished(writer, now, request)
             for answer in answers:
-                call = writer.live.open_calls.get(answer.id or "")
+                call = writer.live.open_calls.get(id_of(answer))
                 if call is None or call.pending != "waits" or call.invocation_id != invocation_id:
                     msg = "expected an answer to a question that is open, found one to"
                     raise InvalidMessageError(f"{msg} {answer.id!r}, which has just been answered")
@@ -210,7 +211,7 @@ async def check_answers(
     by_id = {question.call_id: question for question in pending}
     asked = []
     for answer in answers:
-        question = by_id.get(answer.id or "")
+        question = by_id.get(id_of(answer))
         if question is None:
             known = ", ".join(by_id) or "none"
             msg = f"expected answers to open questions of {where} ({known}), found one to {answer.id!r}"

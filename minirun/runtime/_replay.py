@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from .._values import changed
-from ..events import Event
+from ..events import Event, seq_of
 from ..flows._budgets import count_answer
 from ..flows._record import Record, recorded_reads
 from ..sessions import LiveSession
 from ..sessions._state import Write, writes_of
-from ..types import FunctionCall
+from ..types import FunctionCall, id_of
 from ._emit import Emitter, is_aside
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Replayer(Emitter):
         """Return the event recorded at this position, when its turn has come."""
         await trio.lowlevel.checkpoint()  # before its turn has come, so that nothing is between that and its effect
         if recorded.actions.escalate:
-            await self._wait_for_turn(recorded.branch, recorded.seq or 0)
+            await self._wait_for_turn(recorded.branch, seq_of(recorded))
         self.record.mark_replayed(recorded)
         self._progress.unpark_all()  # they go on after this has had its effect: an escalation ends them first
         self._take_over(context, recorded, own)
@@ -109,9 +109,9 @@ class Replayer(Emitter):
         if context._is_alone():
             missed = self.record.next_in(branch)
             if missed is not None:
-                await self._wait_for_turn(branch, missed.seq or 0, escalations=True)  # one of these has ended it then
+                await self._wait_for_turn(branch, seq_of(missed), escalations=True)  # one of these has ended it then
                 self.record.check_replayed(branch, what)
-        inside = self.record.first_inside({call.id or "" for call in calls}) if calls else None
+        inside = self.record.first_inside({id_of(call) for call in calls}) if calls else None
         seq = context._invocation.live.revision + 1 if inside is None else inside
         await self._wait_for_turn(branch, seq, escalations=True)
         self.has_new = True
@@ -144,8 +144,8 @@ class Replayer(Emitter):
     ) -> tuple[Event | None, list[FunctionCall]]:
         """Return the last event that has answered some of *calls*, and the calls that have no response yet."""
         responses = self.record.responses
-        answers = (responses[call.id or ""] for call in calls if call.id in responses)
-        events = {event.seq or 0: event for event in answers}
+        answers = (responses[id_of(call)] for call in calls if call.id in responses)
+        events = {seq_of(event): event for event in answers}
         event: Event | None = None
         for seq in sorted(events):
             event = await self.repeat(context, events[seq], {})

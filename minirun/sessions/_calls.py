@@ -21,7 +21,8 @@ from typing import TypeAlias
 import attrs
 
 from .._record import Record
-from ..events import Event
+from ..events import Event, seq_of
+from ..types import id_of
 
 __all__ = ["CallChanges", "OpenCall", "Pending", "call_changes", "is_of_a_run", "marks_of", "take_over"]
 
@@ -88,22 +89,15 @@ def call_changes(calls: Mapping[str, OpenCall], event: Event, *, tracked: bool) 
         return changes
     if tracked:
         for place, call in enumerate(made):
-            changes[call.id or ""] = OpenCall(
-                call.id or "",
-                call.name,
-                event.seq or 0,
-                event.invocation_id or "",
-                event.author or "",
-                event.branch,
-                place,
-            )
+            said_by = event.invocation_id or "", event.author or "", event.branch
+            changes[id_of(call)] = OpenCall(id_of(call), call.name, seq_of(event), *said_by, place)
     if is_of_a_run(event):
         for call_id, pending in marks_of(event).items():
             found = changes.get(call_id) or calls.get(call_id)
             if found is not None:
-                changes[call_id] = attrs.evolve(found, pending=pending, pending_seq=event.seq or 0)
+                changes[call_id] = attrs.evolve(found, pending=pending, pending_seq=seq_of(event))
     for response in answers:
-        changes[response.id or ""] = None
+        changes[id_of(response)] = None
     return changes
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from .._codec import from_dict, to_dict
 from .._json import shown
 from ..errors import InvalidEventError, InvalidValueError
-from ..events import Event, EventActions
+from ..events import Event, EventActions, seq_of
 from ..types import Content
 
 __all__ = ["Compaction", "CompactionFold", "check_compaction", "compaction_actions"]
@@ -121,7 +121,7 @@ class CompactionFold:
     def seq(self) -> int:
         """Its `seq`, or 0."""
         newest = self.newest
-        return 0 if newest is None else newest.seq or 0
+        return 0 if newest is None else seq_of(newest)
 
     def take(self, event: Event) -> None:
         """Go on with the next event."""

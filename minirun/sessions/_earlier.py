@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from ..events import Event
+from ..events import Event, seq_of
 from ._live import LiveSession, visible_tail
 from ._session import GetSessionConfig
 
@@ -49,7 +49,7 @@ async def load_earlier(cache: Cache[L], live: L, config: GetSessionConfig | None
         missing = None if missing is None else missing - len(page)
     loaded = [event for page in reversed(pages) for event in page]
     if live.first_seq > until:  # else another task has loaded it meanwhile
-        earlier = [event for event in loaded if (event.seq or 0) < live.first_seq]
+        earlier = [event for event in loaded if seq_of(event) < live.first_seq]
         live.prepend(earlier, until)
         cache.grow(live, size)
     if count is not None and len(live.events) < count and live.first_seq > max(first, 1):

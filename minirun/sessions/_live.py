@@ -22,7 +22,7 @@ from .._json import JSON
 from .._window import Window
 from ..errors import InvalidEventError
 from ..events import Event
-from ..types import NO_CALLS
+from ..types import NO_CALLS, id_of
 from ._calls import CallChanges, OpenCall, call_changes, take_over
 from ._key import SessionKey
 from ._session import GetSessionConfig, Session
@@ -94,7 +94,7 @@ class LiveSession:
                 msg = f"expected a new id for the call of {call.name!r}, found {call.id!r}, which the session has"
                 raise InvalidEventError(msg)
         for response in responses:
-            call_open = self.open_calls.get(response.id or "")
+            call_open = self.open_calls.get(id_of(response))
             if call_open is None or call_open.invocation_id != invocation_id:
                 msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
                 raise InvalidEventError(msg)

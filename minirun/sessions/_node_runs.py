@@ -16,6 +16,7 @@ import attrs
 
 from .._record import Record
 from ..events import Event
+from ..types import id_of
 from ._invocation import InvocationStatus
 
 __all__ = ["NodeRunInfo", "NodeRunStatus", "node_runs"]
@@ -108,7 +109,7 @@ def node_runs(events: Iterable[Event], invocation_id: str, status: InvocationSta
         if event.invocation_id != invocation_id:
             continue
         for response in event.get_function_responses():
-            asked.pop(response.id or "", None)
+            asked.pop(id_of(response), None)
         if event.node_info.output_for is None:
             continue
         paths = list(_paths(event))

@@ -8,6 +8,7 @@ import attrs
 
 from ..errors import InvalidValueError
 from ..events import Event
+from ..types import id_of
 from ._call_fold import CallFold, cut_invocation
 from ._calls import CallChanges, is_of_a_run, marks_of
 from ._compactions import CompactionFold
@@ -75,8 +76,8 @@ def rewound(past: Iterable[Event], undone: Iterable[Event]) -> CallChanges:
     """
     touched: set[str] = set()
     for event in undone:
-        touched.update(call.id or "" for call in event.get_function_calls())
-        touched.update(response.id or "" for response in event.get_function_responses())
+        touched.update(id_of(call) for call in event.get_function_calls())
+        touched.update(id_of(response) for response in event.get_function_responses())
         touched.update(marks_of(event))
     if not touched:
         return {}

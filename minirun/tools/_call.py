@@ -17,7 +17,7 @@ from ..runtime import InvocationContext, ToolContext
 from ..runtime._failure import is_pause
 from ..runtime._hooks import Hook
 from ..sessions._concurrent import ConcurrentWrites
-from ..types import FunctionCall, FunctionResponse, Part
+from ..types import FunctionCall, FunctionResponse, Part, id_of
 from ._attempts import Attempts
 from ._base import BaseTool
 from ._outcome import Failure, Outcome, Result, result_of
@@ -40,7 +40,7 @@ class ToolCall:
         index: int,
     ) -> None:
         self.call = call
-        self.id = call.id or ""
+        self.id = id_of(call)
         self.outcome: Outcome | None = None
         self.is_waiting = False
         """Whether it stays open, until somebody outside has answered."""

@@ -21,7 +21,7 @@ from ..runtime._questions import answer_to, is_answered_now, pose
 from ..sessions._asking import Question
 from ..sessions._recovery import INTERRUPTED_MESSAGE
 from ..sessions._remembered import is_remembered
-from ..types import FunctionCall
+from ..types import FunctionCall, id_of
 from ._attempts import Attempts
 from ._base import BaseTool
 from ._outcome import UNKNOWN, Failure
@@ -68,7 +68,7 @@ class Permission:
         Raises:
             Pause: It waits, as it did then, or nobody has answered yet whether to make it.
         """
-        replayer, call_id = self._context._invocation.replayer, self._call.id or ""
+        replayer, call_id = self._context._invocation.replayer, id_of(self._call)
         assert replayer is not None, "only a resumed invocation has earlier calls"
         record, on_interrupted = replayer.record, self._tool.on_interrupted
         asked = record.questions(call_id)
@@ -115,7 +115,7 @@ class Permission:
 
     def _edited(self) -> Mapping[str, Any] | None:
         replayer, found = self._context._invocation.replayer, None
-        asked = 0 if replayer is None else len(replayer.record.questions(self._call.id or ""))
+        asked = 0 if replayer is None else len(replayer.record.questions(id_of(self._call)))
         for what in ("confirm", *map("again{}".format, range(asked))):  # the latest that has any
             answer = self._answer_to(what) or {}
             found = answer.get("args", found)
@@ -137,7 +137,7 @@ class Permission:
 
     async def ask(self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None) -> None:
         """Ask somebody outside about this call, made with *args* if not its own, unless they were asked already."""
-        question_id, call_id = self._question_id(what), self._call.id or ""
+        question_id, call_id = self._question_id(what), id_of(self._call)
         if question_id in self._context._invocation.live.open_calls:
             return
         told = {"hint": question.hint, "confirmed": False, "payload": question.payload}

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from .._values import changed
 from .._window import Window
-from ..events import Event
+from ..events import Event, seq_of
 from ..flows._actions import over_turn
 from ..runtime import InvocationContext
 from ..runtime._closing import close_calls
-from ..types import Content, FunctionCall
+from ..types import Content, FunctionCall, id_of
 from ._base import BaseTool
 from ._batch import run_group
 from ._call import ToolCall
@@ -86,7 +86,7 @@ def _note_not_begun(context: InvocationContext, groups: Sequence[Sequence[Functi
         return
     record, is_later = context._invocation.replayer.record, False
     for group in groups:
-        ids = {call.id or "" for call in group}
+        ids = {id_of(call) for call in group}
         if is_later:
             record.open_before -= ids
         is_later = is_later or not (ids.isdisjoint(record.open_before) and ids.isdisjoint(record.answered_now))
@@ -97,15 +97,15 @@ def _answers_before(context: InvocationContext, made: Event) -> list[Event]:
     if context._invocation.replayer is None:
         return []
     responses = context._invocation.replayer.record.responses
-    found = (responses.get(call.id or "") for call in made.get_function_calls())
-    return [event for _, event in sorted({event.seq or 0: event for event in found if event is not None}.items())]
+    found = (responses.get(id_of(call)) for call in made.get_function_calls())
+    return [event for _, event in sorted({seq_of(event): event for event in found if event is not None}.items())]
 
 
 async def _give_up(context: InvocationContext, stopped: Sequence[FunctionCall], later: Sequence[FunctionCall]) -> None:
     """Answer the calls *later*, which do not begin any more, unless one of those that were *stopped* waits."""
     calls = context._invocation.live.open_calls
     if not any(call.id in calls for call in stopped):
-        await close_calls(context, [calls[call.id or ""] for call in later if call.id in calls])
+        await close_calls(context, [calls[id_of(call)] for call in later if call.id in calls])
 
 
 def _as_one(answers: Sequence[Event]) -> Event:

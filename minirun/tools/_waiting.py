@@ -9,7 +9,7 @@ from ..errors import NotSupportedError
 from ..runtime import InvocationContext
 from ..runtime._questions import pose
 from ..sessions._asking import Question
-from ..types import FunctionCall
+from ..types import FunctionCall, id_of
 
 if TYPE_CHECKING:
     from ._call import ToolCall
@@ -47,9 +47,9 @@ async def mark_waiting(
     questions = [Question(each.id, each.call.name, None, each.initial_result) for each in begun if each.is_waiting]
     suspended = [each.id for each in waiting if not each.is_begun]
     if any(each.is_waiting for each in waiting):
-        suspended += [each.id or "" for each in later]
+        suspended += [id_of(each) for each in later]
     suspended = [call_id for call_id in suspended if call_id in calls and not calls[call_id].pending]
-    _give_back(context, [*(each.id for each in waiting if not each.was_made), *(each.id or "" for each in later)])
+    _give_back(context, [*(each.id for each in waiting if not each.was_made), *(id_of(each) for each in later)])
     if questions or suspended:
         await pose(context, *questions, suspended=suspended, closing=closing)
     return [each for each in begun if not each.is_waiting]

@@ -27,7 +27,7 @@ from ...errors import (
     StaleSessionError,
     StorageCorruptError,
 )
-from ...events import Event
+from ...events import Event, seq_of
 from .._call_fold import CallFold, cut_invocation, in_order, waiting_invocations
 from .._calls import OpenCall, Pending, is_of_a_run
 from .._fold import apply_event
@@ -279,7 +279,7 @@ class KeyValueSessionService(BaseSessionService):
                     name = each.invocation.invocation_id
                     if writer is None or name != writer.invocation_id:
                         target = event.actions.rewind_before_seq
-                        then = rewound_invocation(each.invocation, target, event.seq or 0, waits=name in waiting)
+                        then = rewound_invocation(each.invocation, target, seq_of(event), waits=name in waiting)
                         self._put_run(changes, live, then, each.number)
             if writer is not None and begins:
                 await self._put_beginning(changes, live, event, writer)
