@@ -270,14 +270,14 @@ async def test_a_server_that_is_away_tells_each_why(texts: Texts) -> None:
     for faults in ([], [NOT_SENT]):
         away = StorageConnectionError("the cable")
         away.__cause__ = cause = ValueError("cut")
-        texts.store.faults += faults
         if faults:
             await texts.append("connects")
             texts.store.faults += faults
         texts.store.away.append(away)
-        before = len(texts.store.sent)
+        before, wires = len(texts.store.sent), len(texts.store.wires)
         await texts.all_of("a", "b")
         assert len(texts.store.sent) == before + len(faults)
+        assert len(texts.store.wires) == wires
         for line in "ab":
             told = texts.ends[line]
             assert isinstance(told, StorageConnectionError)
