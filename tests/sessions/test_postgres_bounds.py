@@ -31,6 +31,20 @@ async def test_a_claim_counts_for_half_a_minute() -> None:
         assert env.trips[-1] == ["claim", "sweep"]
 
 
+async def test_a_lease_lasts_for_half_a_minute() -> None:
+    """And is renewed every eight seconds, by a worker whose name has 16 letters and digits."""
+    env = Wired()
+    async with DatabaseSessionService(new_database(), env=env) as service:
+        await service.create_session(**HERE)
+        writer = await enter(service)
+        await begin(writer)
+        await service._renew([writer])
+        owner, *_ = env.calls["append"].arguments
+        assert (len(owner), service.renew_every_s) == (16, 8.0)
+        assert [env.calls[name].arguments[:2] for name in ("append", "renew")] == [(owner, 30.0)] * 2
+        await writer.finish(None)
+
+
 async def test_a_worker_looks_at_a_thousand_jobs_at_once() -> None:
     """The oldest ones, of however many there are."""
     url = new_database()
