@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import trio
+
 from minirun.sessions import DatabaseSessionService
 from minirun.sessions._postgres._verify import verify_database
 
@@ -86,3 +88,16 @@ async def test_what_is_asked_once_is_not_prepared_and_what_lists_all_has_two_min
     verifying = {name for name in env.calls if name.startswith("verify_")}
     bounds = {name: wait for name, wait in env.waits.items() if wait is not None}
     assert bounds == dict.fromkeys(LISTS | verifying | SET_UP, 120.0 + 5.0)  # and what the network takes
+
+
+async def test_a_service_that_is_closed_has_no_connection_left() -> None:
+    """Neither that of appends, nor that by which it shows that it lives, nor one of the pool."""
+    url = new_database()
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    async with DatabaseSessionService(url) as service:
+        await left(service)
+        assert sql(url, f"SELECT count(*) >= 3 {others}") == [("t",)]
+    with trio.fail_after(10):
+        while sql(url, f"SELECT count(*) {others}") != [("0",)]:  # noqa: ASYNC110  # nobody tells
+            await trio.sleep(0.01)
+    assert service._store_id() is not None  # it is not collected before
