@@ -29,6 +29,8 @@ class Wire:
     async def run(self, calls: Sequence[Call], *, withdraw: bool, answer_s: float | None = None) -> list[Result]:
         names = [call.statement.name for call in calls]
         self._env.trips.append(names)
+        self._env.calls.update((call.statement.name, call) for call in calls)
+        self._env.waits.update(dict.fromkeys(names, answer_s))
         fault = next((self._env.faults.pop(name) for name in names if name in self._env.faults), None)
         if fault is None:
             return await self._connection.run(calls, withdraw=withdraw, answer_s=answer_s)
@@ -48,6 +50,8 @@ class Wired(Env):
     faults: dict[str, Any] = attrs.field(factory=dict)
     away: list[StorageConnectionError] = attrs.field(factory=list)  # why no connection can be made, if there is one
     trips: list[list[str]] = attrs.field(factory=list)
+    calls: dict[str, Call] = attrs.field(factory=dict)  # the last of each name
+    waits: dict[str, float | None] = attrs.field(factory=dict)  # how long the answer to it may take, in seconds
 
     def postgres(self) -> Connect:
         real = super().postgres()

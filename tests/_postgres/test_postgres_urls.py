@@ -179,6 +179,45 @@ def test_options_of_sqlalchemy_are_refused_by_name(kind: Any, url: str, option: 
         kind(url, **options)
 
 
+OF_SQLALCHEMY = [
+    "pool_size", "max_overflow", "poolclass", "pool", "pool_use_lifo", "pool_timeout", "pool_recycle",
+    "pool_pre_ping", "pool_reset_on_return", "echo", "echo_pool", "hide_parameters", "connect_args",
+    "isolation_level", "execution_options", "json_serializer", "json_deserializer", "query_cache_size", "plugins",
+    "creator", "future",
+]  # fmt: skip
+OF_DRIVERS = [
+    "ssl", "prepared_statement_cache_size", "prepared_statement_name_func", "statement_cache_size",
+    "max_cached_statement_lifetime", "max_cacheable_statement_size", "prepare_threshold", "command_timeout",
+    "timeout", "server_settings", "async_fallback",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", OF_SQLALCHEMY)
+def test_whatever_sqlalchemy_takes_is_known(option: str) -> None:
+    """As an option and in the URL: each name is refused with what to do."""
+    options: dict[str, Any] = {option: 5}
+    for url in ("postgresql://h/d", "sqlite:///a.db"):
+        with pytest.raises(NotSupportedError, match=rf"^DatabaseSessionService\({option}=\.\.\.\) has no effect: \w+"):
+            DatabaseSessionService(url, **options)
+    with pytest.raises(NotSupportedError, match=rf"has no use for the option {option} in db_url: \w+"):
+        DatabaseSessionService(f"postgresql://h/d?sslmode=require&{option}=5&port=5")
+
+
+@pytest.mark.parametrize("option", OF_DRIVERS)
+def test_whatever_other_drivers_take_in_a_url_is_known(option: str) -> None:
+    """With what to write instead, if there is anything."""
+    for value in ("1", "true") if option != "ssl" else ("1", "True", "true2", ""):
+        with pytest.raises(NotSupportedError, match=rf"has no use for the option {option} in db_url: \w+"):
+            DatabaseSessionService(f"postgresql://h/d?{option}={value}")
+
+
+def test_a_sqlite_url_passes_on_how_much_is_kept() -> None:
+    """As the service for Postgres takes it, so does the one for files, which refuses what is no number."""
+    assert DatabaseSessionService("sqlite://", cache_bytes=0)
+    with pytest.raises(ConfigurationError, match="cache_bytes to be an integer from 0 up, found -1"):
+        DatabaseSessionService("sqlite://", cache_bytes=-1)
+
+
 @pytest.mark.parametrize("url", ["postgresql://h/d", "sqlite:///a.db"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_option_that_nobody_has_is_an_unexpected_argument(kind: Any, url: str) -> None:
@@ -226,8 +265,14 @@ def test_other_databases_are_refused_with_the_reason(kind: Any, url: str) -> Non
     assert "u:p" not in str(caught.value)
 
 
+NAMES = [
+    *("a.db", "sqlite:a.db", "oracle://h/d"),
+    *("postgresql", "postgres", "sqlite", "mysql", "oracle", "postgresql:h/d", "mysql:d"),  # as a URL begins
+]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("url", [None, 5, Path("a.db"), b"postgresql://h/d", "a.db", "sqlite:a.db", "oracle://h/d"])
+@pytest.mark.parametrize("url", [None, 5, Path("a.db"), b"postgresql://h/d", *NAMES])
 def test_what_is_no_url_is_refused(kind: Any, url: Any) -> None:
     """No text, no scheme, or one that nobody here knows: a ConfigurationError."""
     with pytest.raises(ConfigurationError, match="expected db_url to be"):

@@ -271,6 +271,28 @@ def test_an_operation_that_the_server_has_refused_is_told_as_in_any_store() -> N
     assert isinstance(error, InvalidValueError)
 
 
+@pytest.mark.parametrize("key", ["app:n", f"app:{'n' * 600}"])
+async def test_an_operation_that_is_refused_is_told_with_its_key(key: str) -> None:
+    """However long that is, and whether the event is appended or is one of a history that is imported."""
+    adds = Event(author="a", actions=EventActions(state_ops={key: {"add": 1}}))
+    async with ElsewhereInPostgres(new_database()) as service:
+        session = await service.create_session(**HERE)
+        await append(service, session, "before")
+        await service.append_event(session, adds)
+        await append(service, session, "after")
+        history = await service.read_events(**HERE)
+        beside = await service.create_session(**BESIDE)
+        await service.append_event(beside, Event(author="a", state={key: "text"}))
+        for use in (
+            lambda: service.append_event(beside, adds),
+            lambda: service.import_session(app_name="app", user_id="u", session_id="new", events=history),
+        ):
+            with pytest.raises(InvalidValueError) as caught:
+                await use()
+            assert str(caught.value) == f"state[{key!r}]: `add` expects a number, found 'text'"
+        assert await service.get_session(app_name="app", user_id="u", session_id="new") is None
+
+
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 

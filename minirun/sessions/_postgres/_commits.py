@@ -167,7 +167,7 @@ class Commits:
         """The next group: from the front of the queue, where its leader is."""
         group: list[_Job] = []
         chars = 0
-        while self._queue and len(group) < GROUP_MAX and (not group or chars < GROUP_CHARS_MAX):
+        while self._queue and len(group) < GROUP_MAX and chars < GROUP_CHARS_MAX:
             job = self._queue.popleft()
             chars += len(job.append.line)
             group.append(job)

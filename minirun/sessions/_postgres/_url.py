@@ -97,8 +97,8 @@ def sqlite_path(db_url: object) -> str | None:
     """
     if not isinstance(db_url, str):
         return None
-    scheme, _, rest = db_url.partition("://")
-    if scheme.partition("+")[0] != "sqlite":
+    scheme, colon, rest = db_url.partition("://")
+    if not colon or scheme.partition("+")[0] != "sqlite":
         return None
     file, mark, options = rest.partition("?")
     if mark:
