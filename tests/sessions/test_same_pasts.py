@@ -2,7 +2,8 @@
 What a session was at any of its events is the same in memory and in a store of one's own.
 
 One history with a bit of everything is forked at each of its events, imported up to each, and undone from each on; what
-is open and waits then, and how far invocations had come, has to be what the other service says.
+is open and waits then, and how far invocations had come, has to be what the other service says, and what stands in
+`fixtures/pasts.json`. Run as a program, this writes that anew; whoever has to do it says in the commit message why.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
 from minirun import Event, EventActions, InMemorySessionService
 from minirun.artifacts import InMemoryArtifactService
@@ -19,6 +21,7 @@ from minirun.errors import MinirunError
 from minirun.sessions import BaseSessionService, InvocationStatus, KeyValueSessionService, SessionKey
 
 from ..one_history import History, Told
+from ..tables import as_kept, kept, write
 from .test_key_value_store import InMemory
 from .test_stored_rows import live_of
 
@@ -114,10 +117,40 @@ async def all_seen(make: Make, ask: Ask) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("ask", [fork, imported, fork_of_import, undone])
+ASKS = (fork, imported, fork_of_import, undone)
+
+
+def in_short(found: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of it: open calls and what they wait for, how far invocations have come, and what is visible."""
+    return {
+        name: [
+            " ".join(f"{call[0]}:{call[2]}:{call[7] or 'open'}:{call[8]}" for call in told["open calls"]),
+            " ".join(f"{run[3]}:{run[4]}:{run[5]}-{run[6] or ''}" for run in told["invocations"]),
+            " ".join(map(str, told["events"])),
+            told["compaction"],
+        ]
+        for name, told in found.items()
+        if isinstance(told, dict)
+    }
+
+
+@pytest.mark.parametrize("ask", ASKS)
 async def test_a_past_is_the_same_in_each_store(ask: Ask) -> None:
     """Whether it is forked, imported or undone."""
     expected, found = await all_seen(in_memory, ask), await all_seen(key_value, ask)
     assert [*found] == [*expected]
     for name in expected:
         assert found[name] == expected[name], name
+    told = kept("pasts")[ask.__name__]
+    for name, short in as_kept(in_short(expected)).items():
+        assert short == told[name], name
+    assert len(told) == len(in_short(expected))
+
+
+async def write_anew() -> None:
+    """Write the file."""
+    write("pasts", {ask.__name__: in_short(await all_seen(in_memory, ask)) for ask in ASKS}, 2)
+
+
+if __name__ == "__main__":
+    trio.run(write_anew)
