@@ -18,13 +18,14 @@ from minirun.errors import (
     StorageFullError,
     StorageUncertainError,
 )
-from minirun.events import EventActions, Replay
+from minirun.events import EventActions
 from minirun.sessions import BaseSessionService, InvocationStatus, KeyValueSessionService
 from minirun.sessions._live import LiveSession
 
 from ..stores import HERE, KEY, append, begin, enter, get, texts
 from .test_key_value_store import Failing, InMemory
 from .test_places import answers, asks, run
+from .test_run_ends import send
 
 OTHER: Any = {"app_name": "app", "user_id": "u", "session_id": "t"}
 
@@ -52,14 +53,7 @@ def entries_of(values: dict[str, str], *kinds: str) -> list[str]:
 # --- messages that wait -----------------------------------------------------------------------------------------------
 
 
-async def send(service: BaseSessionService, name: str, invocation_id: str) -> None:
-    """Let a message wait for an invocation."""
-    actions = EventActions(replay=Replay(sent="next_model_call"))
-    message = Event(id=name, author="user", message="wait", invocation_id=invocation_id, actions=actions)
-    await service._put_message(KEY, message)
-
-
-async def opened(service: BaseSessionService) -> LiveSession:
+async def live_of(service: BaseSessionService) -> LiveSession:
     live = await service._open(KEY, None)
     assert live is not None
     return live
@@ -72,7 +66,7 @@ async def test_a_session_knows_of_messages_until_the_last_is_taken(is_kept: bool
     service = KeyValueSessionService(InMemory(values))
     await service.create_session(**HERE)
     await run(service, KEY, asks("e-1"))
-    kept = await opened(service)
+    kept = await live_of(service)
     assert not kept.has_messages
     for name in ("m-1", "m-2"):
         await send(service, name, "e-1")
@@ -113,23 +107,6 @@ async def test_a_message_that_cannot_be_read_is_named() -> None:
         values[name] = text
         with pytest.raises(StorageCorruptError, match=f"the entry '{name}' cannot be read"):
             await service._called("app")
-
-
-async def test_a_run_is_not_completed_while_a_message_waits_for_it() -> None:
-    """It goes on with it; but it may pause, and another run may end."""
-    service = KeyValueSessionService(InMemory())
-    await service.create_session(**HERE)
-    writer = await enter(service)
-    await begin(writer)
-    await send(service, "m-1", "e-1")
-    assert await service._record_end(writer, InvocationStatus.COMPLETED) is False
-    assert await writer.finish(InvocationStatus.COMPLETED) is False
-    assert [run.status for run in await service.list_invocations()] == ["running"]
-    assert await writer.finish(InvocationStatus.PAUSED) is True
-    assert [run.status for run in await service.list_invocations()] == ["paused"]
-    other = await enter(service, "e-2")
-    await begin(other)
-    assert await other.finish(InvocationStatus.COMPLETED) is True
 
 
 # --- the first use of a store -----------------------------------------------------------------------------------------
@@ -414,44 +391,6 @@ async def test_a_run_whose_store_is_somebody_elses_ends_quietly() -> None:
     await get(latter)
     assert await writer.finish(InvocationStatus.COMPLETED) is True
     assert [run.status for run in await latter.list_invocations()] == ["interrupted"]
-
-
-async def test_a_run_whose_session_is_gone_or_undone_ends_quietly() -> None:
-    """What was undone meanwhile stays cancelled, and what was deleted stays so, made again or not."""
-    service = KeyValueSessionService(InMemory())
-    for name in ("undone", "deleted", "made again"):
-        await service.create_session(**HERE)
-        writer = await enter(service)
-        await begin(writer)
-        if name == "undone":
-            undoes = EventActions(rewind_before_invocation_id="e-1", rewind_before_seq=1)
-            await service._append(writer.live, Event(author="user", actions=undoes))
-        else:
-            await service._delete(KEY)
-        if name == "made again":
-            await service.create_session(**HERE)
-            await service._append(await opened(service), Event(author="a", message="another one"))
-            with pytest.raises(SessionNotFoundError, match="was deleted"):
-                await writer.append(Event(author="a", message="late", invocation_id="e-1"))
-        assert await writer.finish(InvocationStatus.COMPLETED) is True
-        found = [(run.status, run.end_seq) for run in await service.list_invocations()]
-        assert found == ([("cancelled", 2)] if name == "undone" else [])
-        await service.delete_session(**HERE)
-
-
-async def test_an_invocation_that_has_ended_does_not_begin_again() -> None:
-    """Unless its run says that it goes on with it after all."""
-    service = KeyValueSessionService(InMemory())
-    await service.create_session(**HERE)
-    writer = await enter(service)
-    await begin(writer)
-    await writer.finish(InvocationStatus.COMPLETED)
-    again = await enter(service)
-    with pytest.raises(StaleSessionError, match=r"the invocation 'e-1' of session 's' .* has just been ended; look"):
-        await begin(again)
-    await again.finish(None)
-    assert texts(await get(service)) == ["hi"]
-    assert [run.status for run in await service.list_invocations()] == ["completed"]
 
 
 async def test_a_session_that_is_deleted_leaves_nothing_but_what_others_share() -> None:
