@@ -103,3 +103,33 @@ async def test_a_session_that_is_deleted_from_memory_leaves_nothing_there() -> N
         assert left == {"_app_values", "_user_values"}
     assert await service.list_pending() == await service.list_invocations() == await service._called("app") == []
     assert (await service.list_sessions(app_name=None)).sessions == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_runs_that_have_not_ended_are_found_by_where_they_began(kind: str, tmp_path: Path) -> None:
+    """Those after an event, without the one that it begins, in their order; none where there is no session."""
+    async with opened(kind, tmp_path) as service:
+        assert await service._not_ended(KEY, 0) == await service._read(KEY, -1, None) == []
+        await service.create_session(**HERE)
+        for name in ("e-1", "e-2", "e-3"):
+            await run(service, KEY, asks(name, f"c-{name}"))
+        writer = await enter(service, "e-1")
+        await begin(writer)
+        await writer.finish(None)
+        found = {seq: [one.invocation_id for one in await service._not_ended(KEY, seq)] for seq in range(4)}
+        assert found == {0: ["e-1", "e-2", "e-3"], 1: ["e-2", "e-3"], 2: ["e-3"], 3: []}
+        writer = await enter(service, "e-2")
+        await begin(writer)
+        await writer.finish(InvocationStatus.COMPLETED)
+        assert [one.invocation_id for one in await service._not_ended(KEY, 0)] == ["e-1", "e-3"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_apps_with_a_session_are_those_that_have_it_now(kind: str, tmp_path: Path) -> None:
+    """Of this user and this id, whatever else they have or had."""
+    async with opened(kind, tmp_path) as service:
+        for app, user, name in (("a", "u", "s"), ("b", "u", "s"), ("c", "u", "t"), ("d", "v", "s"), ("e", "u", "s")):
+            await service.create_session(app_name=app, user_id=user, session_id=name)
+        await service.delete_session(app_name="e", user_id="u", session_id="s")
+        assert await service._apps_with("u", "s") == {"a", "b"}
+        assert await service._apps_with("u", "x") == set()
