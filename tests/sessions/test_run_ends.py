@@ -11,7 +11,7 @@ from minirun.errors import SessionNotFoundError, StaleSessionError
 from minirun.events import EventActions, Replay
 from minirun.sessions import BaseSessionService, InvocationStatus
 
-from ..stores import HERE, KEY, begin, enter, get, texts
+from ..stores import HERE, KEY, append, begin, enter, get, texts
 from .test_places import asks, run
 from .test_store_edges import opened
 
@@ -40,6 +40,10 @@ async def test_a_run_is_not_completed_while_a_message_waits_for_it(kind: str, tm
         assert [run.status for run in await service.list_invocations()] == ["paused"]
         other = await enter(service, "e-2")
         await begin(other)
+        await send(service, "m-2", "e-2")
+        assert await other.finish(InvocationStatus.COMPLETED) is False
+        [_, own] = await service._messages(other.live)
+        await other.append(own)
         assert await other.finish(InvocationStatus.COMPLETED) is True
 
 
@@ -133,3 +137,34 @@ async def test_the_apps_with_a_session_are_those_that_have_it_now(kind: str, tmp
         await service.delete_session(app_name="e", user_id="u", session_id="s")
         assert await service._apps_with("u", "s") == {"a", "b"}
         assert await service._apps_with("u", "x") == set()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_run_that_goes_on_and_is_left_is_interrupted_in_a_fork(kind: str, tmp_path: Path) -> None:
+    """Although a call of it waits, as before it went on: nobody has said since that it does."""
+    async with opened(kind, tmp_path) as service:
+        await service.create_session(**HERE)
+        await run(service, KEY, asks("e-1"))
+        writer = await enter(service)
+        await begin(writer)
+        await writer.finish(None)
+        await service.fork_session(**HERE, new_session_id="f")
+        await service.fork_session(**HERE, at_seq=1, new_session_id="before")
+        found = {run.session_id: (run.status, run.seq, run.end_seq) for run in await service.list_invocations()}
+        left = ("interrupted", 1, None)
+        assert found == {"s": left, "f": left, "before": left}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_fork_does_not_do_again_what_was_done_to_shared_state(kind: str, tmp_path: Path) -> None:
+    """Another session may have set a value in between that an operation has been applied to."""
+    async with opened(kind, tmp_path) as service:
+        session = await service.create_session(**HERE, state={"user:n": "text", "n": 1})
+        other = await service.create_session(app_name="app", user_id="u", session_id="t")
+        await append(service, other, user_n=1)
+        adds = EventActions(state_ops={"user:n": {"add": 1}, "n": {"add": 1}})
+        await service.append_event(session, Event(author="a", actions=adds))
+        fork = await service.fork_session(**HERE, new_session_id="f")
+        assert fork.state == {"user:n": 2, "n": 2}
+        await service.fork_session(**HERE, at_seq=0, new_session_id="g")
+        assert (await get(service, "g")).state == {"user:n": 2, "n": 1}
