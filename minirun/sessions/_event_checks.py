@@ -49,14 +49,16 @@ def checked_event(event: Event, *, history: bool = False) -> Event:
 
         check_references(event, history=history)
     writes = writes_of(actions)
+    has_temp = False
     for key, write in writes.items():
         if RESERVED_PREFIX in key and write is not REMOVED and not history:
             from ._reserved import check_own_key  # few keys look like one of the framework
 
             check_own_key(key, "state")
-        if key.startswith(TEMP_PREFIX):
-            kept = {key: write for key, write in writes.items() if not key.startswith(TEMP_PREFIX)}
-            return changed(event, actions=with_writes(actions, kept))
+        has_temp = has_temp or key.startswith(TEMP_PREFIX)
+    if has_temp:
+        kept = {key: write for key, write in writes.items() if not key.startswith(TEMP_PREFIX)}
+        return changed(event, actions=with_writes(actions, kept))
     return event
 
 

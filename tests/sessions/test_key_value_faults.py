@@ -239,11 +239,14 @@ async def say(text):
     await sessions.append_event(session, Event(author="a", message=text))
     return [event.text for event in (await sessions.get_session(**place)).events]
 
+async def read():
+    return (await sessions.get_session(**place)).revision
+
 async def count():
     return len((await sessions.list_sessions(app_name="app")).sessions)
 
 def look(side):
-    for what, *args in ((say, side), (count,)):
+    for what, *args in ((say, side), (read,), (count,)):
         try:
             print(side, trio.run(what, *args), flush=True)
         except MinirunError as error:
@@ -273,6 +276,6 @@ def test_a_store_that_was_used_stays_on_its_side_of_a_fork(stage: str, tmp_path:
     assert (done.returncode, done.stderr) == (0, "")
     seen = done.stdout.splitlines()
     if stage == "made":
-        assert seen == ["child ['child']", "child 1"]
+        assert seen == ["child ['child']", "child 1", "child 1"]
     else:
-        assert seen == ["child ServiceInUseError", "child ServiceInUseError", "parent ['parent']", "parent 1"]
+        assert seen == ["child ServiceInUseError"] * 3 + ["parent ['parent']", "parent 1", "parent 1"]

@@ -201,6 +201,20 @@ def test_a_rewind_puts_open_calls_in_the_order_of_the_log() -> None:
     assert list(live.open_calls) == ["early", "late"]
 
 
+@pytest.mark.parametrize("mark", ["waits", "suspended"])
+def test_a_rewind_takes_back_what_was_said_of_a_call_before_it(mark: str) -> None:
+    """A call that was only marked in the undone part is open as it was before; one that is not touched stays marked."""
+    marks: dict[str, Any] = {"long_running_tool_ids": ["one"]} if mark == "waits" else {}
+    suspended = EventActions(suspended_calls=["one"] if mark == "suspended" else [])
+    earlier = Event(id="m", author="a", seq=2, timestamp=2.0, invocation_id="e", long_running_tool_ids=["two"])
+    later = Event(id="n", author="a", seq=3, timestamp=3.0, invocation_id="e", actions=suspended, **marks)
+    live = live_of(calling(1, "one", "two"), earlier, later)
+    assert [(call.pending, call.pending_seq) for call in live.open_calls.values()] == [(mark, 3), ("waits", 2)]
+    undoes = said(4, undoes=3)
+    live.advance(undoes, {}, live.call_changes(undoes, tracked=True))
+    assert [(call.pending, call.pending_seq) for call in live.open_calls.values()] == [("", 0), ("waits", 2)]
+
+
 # --- loading the past -------------------------------------------------------------------------------------------------
 
 

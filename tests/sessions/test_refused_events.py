@@ -13,7 +13,9 @@ import pytest
 
 from minirun import Event, EventActions, InMemorySessionService
 from minirun._values import changed
+from minirun.credentials import AuthConfig
 from minirun.errors import InvalidEventError, InvalidValueError, NotSupportedError
+from minirun.events import NodeInfo
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from ..stores import HERE
@@ -40,12 +42,36 @@ def doing(**actions: Any) -> Event:
     return said(actions=Actions(**actions))
 
 
+def asking(name: str, *args: dict[str, Any], **actions: Any) -> Event:
+    """Questions of this name, by calls with these arguments, beside what the actions say of them."""
+    calls = [Part(function_call=FunctionCall(id=f"q-{n}", name=name, args=each)) for n, each in enumerate(args)]
+    return said(*calls, actions=Actions(**actions))
+
+
+CONFIG = AuthConfig("key", hint="Your key").to_dict()
+CONFIRMED: dict[str, Any] = {"originalFunctionCall": {"id": "c", "name": "f"}, "toolConfirmation": {"hint": "Sure?"}}
+
+
+def credentials(*args: dict[str, Any], **said_of: Any) -> Event:
+    return asking("adk_request_credential", *args, requested_auth_configs=said_of)
+
+
+def confirmations(*args: dict[str, Any], name: str = "adk_request_confirmation", **said_of: Any) -> Event:
+    return asking(name, *args, requested_tool_confirmations=said_of)
+
+
 # --- appended ---------------------------------------------------------------------------------------------------------
 
 ID = "to have an id of 1 to 40 letters, digits, '_' or '-', found"
 MARKS = "to name calls by their ids: letters, digits, '_' or '-', found"
 NUMBERS = "expected artifact_delta to give names the numbers of versions, found"
 CALENDAR = "timestamp: expected seconds since the epoch, within the years 1 to 9999, found"
+
+OWN_KEY = "state: expected a key of your own, found"
+CREDENTIALS = "expected EventActions.requested_auth_configs to say what the event's calls of adk_request_credential ask"
+CONFIRMATIONS = (
+    "expected EventActions.requested_tool_confirmations to say what the event's calls of adk_request_confirmation ask"
+)
 
 APPENDED: dict[str, tuple[Event, type[Exception], str]] = {
     "no author": (said(author=""), EVENT, "expected an event with an author, found author=''"),
@@ -67,6 +93,10 @@ APPENDED: dict[str, tuple[Event, type[Exception], str]] = {
     "the end of an agent": (doing(end_of_agent=True), UNSUPPORTED, "EventActions.end_of_agent has no effect in"),
     "widgets": (doing(render_ui_widgets=[]), UNSUPPORTED, "EventActions.render_ui_widgets has no effect in"),
     "a route": (doing(route="x"), UNSUPPORTED, "EventActions.route has no effect outside of a Workflow"),
+    "a route that is none": (
+        said(node_info=NodeInfo(path="n@1", output_for=["n"]), actions=Actions(route={"a": 1})), VALUE,
+        "EventActions.route: expected a bool, an int, a string or a list of them, found",
+    ),
     "a summary": (doing(compaction={}), EVENT, "expected an event that covers no others, found actions.compaction"),
     "a rewind to an event": (doing(rewind_before_seq=1), EVENT, "expected an event that undoes nothing"),
     "a rewind to a run": (doing(rewind_before_invocation_id="e"), EVENT, "expected an event that undoes nothing"),
@@ -97,6 +127,42 @@ APPENDED: dict[str, tuple[Event, type[Exception], str]] = {
         doing(requested_tool_confirmations={"c": {}}), EVENT,
         "expected EventActions.requested_tool_confirmations to say what the event's calls of adk_request_confirmation",
     ),
+    "credentials of another form": (
+        credentials({"functionCallId": "c", "authConfig": CONFIG}, c={**CONFIG, "hint": "x"}), EVENT, CREDENTIALS,
+    ),
+    "credentials that are asked for twice": (
+        credentials(*[{"functionCallId": "c", "authConfig": CONFIG}] * 2, c=CONFIG), EVENT, CREDENTIALS,
+    ),
+    "credentials for no call": (
+        credentials({"functionCallId": 1, "authConfig": CONFIG}, c=CONFIG), EVENT, CREDENTIALS,
+    ),
+    "credentials for one call of two": (
+        credentials({"functionCallId": "c", "authConfig": CONFIG}, {"authConfig": CONFIG}, c=CONFIG), EVENT,
+        CREDENTIALS,
+    ),
+    "credentials that are none": (
+        credentials({"functionCallId": "c", "authConfig": 5}, c=5), VALUE, "",
+    ),
+    "a confirmation of another form": (confirmations(CONFIRMED, c={"hint": "x"}), EVENT, CONFIRMATIONS),
+    "a confirmation that another call asks for": (
+        confirmations(CONFIRMED, name="f", c={"hint": "Sure?"}), EVENT, CONFIRMATIONS,
+    ),
+    "a confirmation of no call": (
+        confirmations({**CONFIRMED, "originalFunctionCall": "c"}, c={"hint": "Sure?"}), EVENT, CONFIRMATIONS,
+    ),
+    "a confirmation of a call without id": (
+        confirmations({**CONFIRMED, "originalFunctionCall": {"id": 1}}, c={"hint": "Sure?"}), EVENT, CONFIRMATIONS,
+    ),
+    "a key of the framework": (doing(state_delta={"minirun:x": 1}), VALUE, f"{OWN_KEY} 'minirun:x'; only the"),
+    "a user's key of the framework": (
+        doing(state_ops={"user:minirun:x": {"add": 1}}), VALUE, f"{OWN_KEY} 'user:minirun:x'; only the",
+    ),
+    "a key of the framework before a temporary one": (
+        doing(state_delta={"minirun:x": 1, "temp:x": 1}), VALUE, OWN_KEY,
+    ),
+    "a key of the framework behind a temporary one": (
+        doing(state_delta={"temp:x": 1, "minirun:x": 1}), VALUE, OWN_KEY,
+    ),
     "a time before the calendar": (said(timestamp=-62_135_596_801.0), VALUE, f"{CALENDAR} -62135596801.0"),
     "a time after the calendar": (said(timestamp=253_402_300_800.0), VALUE, f"{CALENDAR} 253402300800.0"),
     "a place": (said(seq=2), EVENT, "expected an event without seq (the store gives it), found seq=2"),
@@ -111,6 +177,14 @@ TAKEN: dict[str, Event] = {
     "the first second of the calendar": said(timestamp=-62_135_596_800.0),
     "the last second of the calendar": said(timestamp=253_402_300_799.0),
     "the next place": said(seq=1),
+    "a response of the user": said(response(), author="user"),
+    "credentials that are asked for": credentials(
+        *({"functionCallId": name, "authConfig": CONFIG} for name in "cd"), c=CONFIG, d=CONFIG,
+    ),
+    "a confirmation that is asked for": confirmations(CONFIRMED, {"more": 1}, c={"hint": "Sure?"}),
+    "questions that are not told twice": asking("adk_request_credential", {"functionCallId": "c"}),
+    "no key of the framework any more": doing(state_removed=["minirun:x"]),
+    "a key like one of the framework": doing(state_delta={"x:minirun:x": 1, "app:minirun:x": 1}),
     "a part of an answer": said(partial=True),
 }
 
@@ -258,6 +332,7 @@ SOUND: dict[str, Change] = {
     "a rewind to the one before": does(6, rewind_before_seq=5),
     "a summary of what there is": sums_up(7, end_seq=6, previous_seq=3, speaker="a"),
     "a summary of the one before": sums_up(7, end_seq=3, previous_seq=3),
+    "a key of the framework": does(1, state_delta={"minirun:x": 1}),
     "what was stored before": does(1, render_ui_widgets=[]),
 }
 

@@ -167,11 +167,10 @@ def _count(found: object) -> int:
     return found
 
 
-def _time(found: object) -> float:
-    seconds = finite(found)
-    if seconds is None:
-        raise ValueError(f"expected a time in seconds, found {shown(found)}")
-    return seconds
+def _check_times(*found: object) -> None:
+    for each in found:
+        if finite(each) is None:
+            raise ValueError(f"expected a time in seconds, found {shown(each)}")
 
 
 def _text(found: object) -> str:
@@ -206,7 +205,7 @@ def head_of(name: str, text: str) -> Head:
     with _reading(name):
         head = Head(**loads(text))
         _count(head.number), _count(head.revision)
-        _time(head.create_time), _time(head.last_update_time)
+        _check_times(head.create_time, head.last_update_time)
         return head
 
 
@@ -247,8 +246,12 @@ def run_of(name: str, text: str) -> Run:
 
 def is_of(run: Invocation, asked: tuple[str | None, str | None, str | None]) -> bool:
     """Whether an invocation is of this app, user and session; None stands for any."""
-    place = (run.app_name, run.user_id, run.session_id)
-    return all(each in (None, own) for each, own in zip(asked, place, strict=True))
+    app_name, user_id, session_id = asked
+    return (
+        app_name in (None, run.app_name)
+        and user_id in (None, run.user_id)
+        and session_id in (None, run.session_id)
+    )
 
 
 def shared_of(begin: str, entries: list[tuple[str, str]]) -> dict[str, JSON]:

@@ -239,8 +239,8 @@ class KeyValueSessionService(BaseSessionService):
             await self._check_new(new)
             log = await self._rows(source.incarnation)
             end = source.revision if at_seq is None else at_seq
-            rows, following = log[: end + 1], log[end + 1 : end + 2]
-            cut = cut_invocation(rows[-1].event, following[0].event if following else None)
+            rows, later = log[: end + 1], log[end + 1 :]
+            cut = cut_invocation(rows[-1].event, later[0].event if later else None)
             with _sound(key, rows):
                 live, calls = await self._built(new, self._store.new_number(), self._env.now(), rows)
             changes = _log_changes(live, rows)
@@ -261,7 +261,7 @@ class KeyValueSessionService(BaseSessionService):
             self._cache.keep(live)
 
     async def _check_new(self, key: SessionKey) -> None:
-        if key in self._cache.sessions or await self._head(key) is not None:
+        if await self._head(key) is not None:
             msg = f"there is a {key} already; get it with get_session, or choose another id"
             raise AlreadyExistsError(msg)
 
@@ -473,10 +473,10 @@ class KeyValueSessionService(BaseSessionService):
         found = []
         for _, key, call_id in sorted(places, key=lambda place: place[0]):
             live = await self._open(key, None)
-            call = None if live is None else live.open_calls.get(call_id)
-            if live is not None and call is not None:  # else it was answered meanwhile
-                events = live.events
-                found.append((key, call, events[live.index_of(call.seq)], events[live.index_of(call.pending_seq)]))
+            if live is None or (call := live.open_calls.get(call_id)) is None:
+                continue  # it was answered meanwhile
+            events = live.events
+            found.append((key, call, events[live.index_of(call.seq)], events[live.index_of(call.pending_seq)]))
         return found
 
 

@@ -78,7 +78,7 @@ class OwnedStore:
         self._owner: str | None = None  # what the entry that names the owner has; None: to be found out
         self._marks: set[str] = set()  # which owner this may be: since it has become one, no other is taken over
         self._is_lost = False
-        self._next = 1
+        self._next: int  # of the numbers that are given; known once the store is owned
         self._process: int | None = None  # that has used the store first
 
     @asynccontextmanager
