@@ -20,7 +20,9 @@ from minirun.sessions import verify
 from minirun.sessions._integrity import _verify
 from minirun.sessions._integrity._repair import Repaired, _Repair
 from minirun.sessions._integrity._verify import _ignore, _Verifier
+from minirun.sessions._scoped import CHAIN_START
 from minirun.sessions._sqlite._format import make_format
+from minirun.sessions._sqlite._logs import link
 from minirun.sessions._sqlite._schema import FORMAT
 
 from ..stores import sql
@@ -117,10 +119,22 @@ CHANGES: tuple[tuple[str, ...], ...] = (
     *((f"UPDATE shared_state SET commit_no = {number} WHERE key = 'user:d'",) for number in (57, 58, 59, "'x'")),
     ("UPDATE store SET deleted_no = 57",),
     ("UPDATE store SET deleted_no = 59",),
+    (f"UPDATE store SET deleted_no = {INTEGER_MAX}",),
     ("UPDATE shared_base SET app_name = x'00' WHERE user_id = 'v'",),
     ("UPDATE shared_base SET user_id = x'00' WHERE user_id = 'v'",),
     ("UPDATE shared_base SET value = '[]' WHERE user_id = 'v'",),
     ("""UPDATE shared_base SET value = '{"user:d":2,"app:d":2}' WHERE user_id = 'v'""",),
+    # tables without the rules of ours
+    *(
+        (f"CREATE TABLE loose AS SELECT * FROM {table}", f"DROP TABLE {table}",
+         f"ALTER TABLE loose RENAME TO {table}", f"UPDATE {table} SET {change}")
+        for table, change in (
+            ("events", "commit_no = 'x' WHERE commit_no = 16"),
+            ("events", "seq = 'x' WHERE commit_no = 16"),
+            ("events", "commit_no = 0 WHERE commit_no = 44"),
+            ("store", "deleted_no = 'x'"),
+        )
+    ),
     # messages that wait
     ("UPDATE events SET seq = 0, log = -1 WHERE commit_no = 21",),
     ("UPDATE events SET data = x'00' WHERE commit_no = 21",),
@@ -163,6 +177,19 @@ def test_what_is_told_of_a_change_word_by_word(statements: tuple[str, ...]) -> N
 def test_of_a_sound_file_nothing_is_told() -> None:
     """By neither."""
     assert words() == {"verify": [], "repair": []}
+
+
+def test_the_numbers_of_events_are_above_0() -> None:
+    """Also that of a session's first event, whose link is right."""
+    with changed() as db:
+        [data] = db.execute("SELECT data FROM events WHERE log = 11").fetchone()
+        chain = link(CHAIN_START, 0, 0, data)
+        db.execute("UPDATE events SET commit_no = 0, chain = ? WHERE log = 11", (chain,))
+        db.execute("UPDATE sessions SET chain = ? WHERE id = 11", (chain,))
+        place = "session 'd' of user 'v' in app 'app'"
+        found = [*map(str, _Verifier(db, _ignore).run())]
+        assert found == [f"{place}, event 0: expected a number above 0, found 0"]
+        assert [*map(str, repaired(db).losses)] == [f"{place}: kept nothing of 0 (it has no events)"]
 
 
 # --- as SQLite fails --------------------------------------------------------------------------------------------------
