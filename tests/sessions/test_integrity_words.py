@@ -92,6 +92,31 @@ CHANGES: tuple[tuple[str, ...], ...] = (
     (f"UPDATE events SET chain = '{'abcdefghij' * 5}' WHERE commit_no = 16",),
     ("UPDATE events SET data = CAST(data AS BLOB) WHERE commit_no = 16",),
     ("INSERT INTO shared_pasts VALUES (5, 17, 17, 1)",),
+    *(
+        (
+            f"UPDATE shared_pasts SET last_seq = {last} WHERE session = 5",
+            f"INSERT INTO shared_pasts VALUES (5, {last + 1}, 16, 1)",
+        )
+        for last in (11, 12)
+    ),
+    (
+        "UPDATE shared_pasts SET last_seq = 11 WHERE session = 5",
+        "INSERT INTO shared_pasts VALUES (5, 12, 16, 1)",
+        "UPDATE sessions SET chain = zeroblob(32) WHERE id = 5",
+        "DELETE FROM events WHERE log = 5",
+    ),
+    ("DELETE FROM events WHERE log = 1 AND seq = 12",),
+    ("DELETE FROM events WHERE log = 1 AND seq = 13",),
+    ("DELETE FROM events WHERE log = 4",),
+    ("DELETE FROM shared_pasts WHERE session = 6 AND log = 4",),
+    ("UPDATE shared_pasts SET log = 4 WHERE session = 5",),
+    ("UPDATE sessions SET create_time = 'x' WHERE id = 5",),
+    ("DELETE FROM sessions WHERE id = 1",),
+    ("DELETE FROM sessions WHERE id = 8", "UPDATE events SET data = '{}' WHERE log = 8 AND seq = 3"),
+    *((f"UPDATE invocations SET seq = {seq} WHERE session = 3",) for seq in (0, 2, "'x'", -1)),
+    ("UPDATE invocations SET invocation_id = 'e-2' WHERE session = 3",),
+    ("UPDATE invocations SET status = 'odd' WHERE session = 3",),
+    ("DELETE FROM invocations WHERE session = 1 AND invocation_id = 'e-4'",),
     ("UPDATE sessions SET compaction = 0 WHERE id = 8",),
     ("UPDATE sessions SET update_time = 7.0 WHERE id = 3",),
     ("UPDATE sessions SET create_time = 7.0 WHERE id = 3",),

@@ -257,7 +257,7 @@ class _Repair:
     def _lost_logs(self, rows: dict[int, Any]) -> list[int]:
         """The logs of sessions whose rows are lost; not those of deleted ones, which only forks have shown."""
         query = (
-            f"SELECT DISTINCT log FROM events e WHERE NOT {USED}"
+            f"SELECT DISTINCT log FROM events e WHERE NOT {USED} AND log >= 0"
             " AND log NOT IN (SELECT log FROM shared_pasts) ORDER BY log"
         )
         return [log for (log,) in self._new.execute(query).fetchall() if log not in rows]
