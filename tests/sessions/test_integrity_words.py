@@ -107,6 +107,7 @@ CHANGES: tuple[tuple[str, ...], ...] = (
     ),
     ("DELETE FROM events WHERE log = 1 AND seq = 12",),
     ("DELETE FROM events WHERE log = 1 AND seq = 13",),
+    ("UPDATE sessions SET revision = 'x' WHERE id = 1", "DELETE FROM events WHERE log = 1 AND seq = 12"),
     ("DELETE FROM events WHERE log = 4",),
     ("DELETE FROM shared_pasts WHERE session = 6 AND log = 4",),
     ("UPDATE shared_pasts SET log = 4 WHERE session = 5",),

@@ -228,7 +228,7 @@ class _Repair:
         if log.last is None:
             return SavedSession(key, None, was, log.problem or "it has no events")
         problem = log.problem
-        if lost or was is None:
+        if was is None:
             problem = lost or problem or "how far it went is lost with its row"
         elif not problem and log.last.seq < was:
             problem = f"event {log.last.seq + 1}: it is missing; the session went on to {was}"
