@@ -108,6 +108,15 @@ CHANGES: tuple[tuple[str, ...], ...] = (
     ("DELETE FROM events WHERE log = 1 AND seq = 12",),
     ("DELETE FROM events WHERE log = 1 AND seq = 13",),
     ("UPDATE sessions SET revision = 'x' WHERE id = 1", "DELETE FROM events WHERE log = 1 AND seq = 12"),
+    *(
+        (
+            "DELETE FROM events WHERE log = 5",
+            "UPDATE sessions SET revision = 16, update_time = 5.0, chain ="
+            " (SELECT chain FROM events WHERE log = 1 AND seq = 16) WHERE id = 5",
+            f"UPDATE shared_pasts SET {change} WHERE session = 5",
+        )
+        for change in ("log = 1", "log = 2", "last_seq = 15")
+    ),
     ("DELETE FROM events WHERE log = 4",),
     ("DELETE FROM shared_pasts WHERE session = 6 AND log = 4",),
     ("UPDATE shared_pasts SET log = 4 WHERE session = 5",),

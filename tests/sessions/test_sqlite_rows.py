@@ -1,14 +1,16 @@
-"""What is read of a file's rows: where each bound lies, what is damage, and which error becomes of which of SQLite's."""
+"""What is read of a file's rows: where each bound lies, what is damage, and what becomes of SQLite's errors."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
+from minirun import Event, EventActions, SqliteSessionService
 from minirun.errors import (
     StorageBusyError,
     StorageCorruptError,
@@ -20,12 +22,16 @@ from minirun.errors import (
 )
 from minirun.sessions import InvocationStatus
 from minirun.sessions._calls import Pending
+from minirun.sessions._kept import SESSION_BYTES, memory_of
 from minirun.sessions._scoped import SEQ_MAX, Segment
 from minirun.sessions._sqlite._errors import ADVICE, damage, is_busy, result_code, storage_error
 from minirun.sessions._sqlite._file import Transaction
 from minirun.sessions._sqlite._logs import NUMBER_MAX, base_no, link, may_be_called, newest_no, next_no, read_lines
 from minirun.sessions._sqlite._rows import call_of, read_open_calls, row_of, stored_status, write_call
+from minirun.sessions._sqlite._state import read_key, read_state, read_value, stays_within
+from minirun.sessions._state import Scope
 
+from ..stores import HERE, KEY, get, sql
 from .test_changed_cells import opened
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -205,6 +211,57 @@ def test_a_run_may_be_called_by_a_message_or_as_another_has_its_session(db: sqli
     assert may_be_called(db, 2, 0) is False
     assert may_be_called(db, 2, 1) is True
     assert may_be_called(db, 99, 1) is False
+
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_keys_of_a_scope_are_its_own() -> None:
+    """Whatever else stands there is damage, as is a value that is no JSON."""
+    for scope, key in ((Scope.SESSION, "n"), (Scope.USER, "user:n"), (Scope.APP, "app:n")):
+        assert read_key("a.db", key, scope) == key
+        for other in {"n", "user:n", "app:n"} - {key}:
+            with pytest.raises(StorageCorruptError, match=f"a state key of the {scope.value} is '{other}'"):
+                read_key("a.db", other, scope)
+        with pytest.raises(StorageCorruptError, match=f"a state key of the {scope.value} is b'n'"):
+            read_key("a.db", b"n", scope)
+    assert read_value("a.db", "n", '{"a":[1]}') == {"a": [1]}
+    deep = "[" * 100_000
+    for data in ("{", 5, b"\xff", deep):
+        with pytest.raises(StorageCorruptError, match="the value of state key 'n': "):
+            read_value("a.db", "n", data)  # type: ignore[arg-type]  # of a damaged row
+
+
+def test_a_state_is_read_with_about_what_it_takes_in_memory(db: sqlite3.Connection) -> None:
+    """For each key a fixed part, and twice its text."""
+    values, size = read_state(db, "a.db", 1)
+    assert values == {"n": 1.5, **{f"told e-{number}": "hi" for number in range(1, 5)}}
+    assert size == 5 * 100 + 2 * (len("1.5") + 4 * len('"hi"'))
+    assert read_state(db, "a.db", 99) == ({}, 0)
+
+
+def test_an_event_stays_within_its_session_if_all_of_its_keys_do() -> None:
+    """Also one that has none."""
+    for actions, stays in (
+        (EventActions(), True),
+        (EventActions(state_delta={"a": 1, "b": 2}), True),
+        (EventActions(state_delta={"a": 1, "user:b": 2}), False),
+        (EventActions(state_delta={"app:a": 1}, state_removed=["b"]), False),
+        (EventActions(state_delta={"a": 1}, state_removed=["user:b"]), False),
+    ):
+        assert stays_within(Event(author="a", actions=actions)) is stays
+
+
+async def test_a_session_that_was_made_counts_what_it_keeps_in_memory(tmp_path: Path) -> None:
+    """Its first event, and its keys; one that is read counts the values that it has read."""
+    path = tmp_path / "a.db"
+    async with SqliteSessionService(path, durability="process") as service:
+        await service.create_session(**HERE, state={"a": "x" * 50, "b": 2, "user:c": 3})
+        [(line,)] = sql(path, "SELECT data FROM events")
+        assert service._cache.sessions[KEY].size == SESSION_BYTES + memory_of(line) + 3 * 100
+    async with SqliteSessionService(path, durability="process") as service:
+        await get(service, num_recent_events=0)
+        assert service._cache.sessions[KEY].size == SESSION_BYTES + 2 * 100 + 2 * (52 + 1)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
