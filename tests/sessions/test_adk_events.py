@@ -124,6 +124,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"content": said(5)}, "content.parts"),
     ({"content": said({"thought_signature": "ä"})}, "content.parts"),
     ({"content": said({"inline_data": {"data": "abc"}})}, "content.parts"),
+    ({"content": said({"inline_data": {"data": "ab$cd"}})}, "content.parts"),
 ]
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -341,3 +343,45 @@ def test_rows_are_read_in_the_order_of_their_numbers(copy: Path) -> None:
         assert [*salvaged(db, "no_table", "id", "b")] == []
         db.execute("DELETE FROM rows")
         assert [*salvaged(db, "rows", "id", "b")] == []
+
+
+class Torn(sqlite3.Connection):
+    """A connection to a file of which some rows are in pages that cannot be read."""
+
+    unreadable: frozenset[int] = frozenset()
+
+    def execute(self, statement: str, *parameters: Any) -> Any:
+        """The rows of the table, as far as they can be read."""
+        found = super().execute(statement, *parameters)
+        return TornRows(found.fetchall(), self.unreadable) if "FROM rows" in statement else found
+
+
+class TornRows:
+    """What a statement finds, which fails at the first row that cannot be read."""
+
+    def __init__(self, rows: list[tuple[Any, ...]], unreadable: frozenset[int]) -> None:
+        self._rows = rows
+        self._unreadable = unreadable
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        for row in self._rows:
+            if row[0] in self._unreadable:
+                raise sqlite3.DatabaseError("database disk image is malformed")
+            yield row
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The first of them."""
+        return next(iter(self), None)
+
+
+@pytest.mark.parametrize(
+    "unreadable", [{1}, {9}, {3, 4, 5}, {2, 5, 8}, {1, 2, 8, 9}, {*range(1, 9)}, {*range(1, 10)}, {*range(1, 2**8)}]
+)
+def test_rows_that_cannot_be_read_are_left_out(unreadable: set[int]) -> None:
+    """Wherever they lie; those after them are found by their numbers, one after the other."""
+    with closing(sqlite3.connect(":memory:", factory=Torn)) as db:
+        db.unreadable = frozenset(unreadable)
+        db.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, a, b)")
+        db.executemany("INSERT INTO rows VALUES (?, ?, ?)", [(number, f"{number}", -number) for number in range(1, 10)])
+        whole = [number for number in range(1, 10) if number not in unreadable]
+        assert [*salvaged(db, "rows", "id", "a, b")] == [(number, (f"{number}", -number)) for number in whole]

@@ -35,6 +35,9 @@ ENTRY: Final = "user, id, session_id, timestamp, length, terms, marks, data"
 
 # A term, or a mark: what the index takes for one word, as it is.
 _PART: Final = re.compile(r"=?[0-9a-z\x80-\U0010ffff]+")
+# Of a user: the place of the newest memory, how many there are, and how many terms they have.
+_Totals: TypeAlias = tuple[int, int, int]
+_NONE: Final[_Totals] = (0, 0, 0)
 _TYPES: Final = ((int,), (str,), (str, type(None)), (float,), (int,), (str,), (str,), (str,))
 
 
@@ -46,15 +49,15 @@ def check_memories(db: sqlite3.Connection, report: Report) -> None:
     if found != (VERSION,):
         report("file", f"expected memories in format {VERSION}, found {brief(found, 40)}")
         return
-    totals: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+    totals: dict[int, _Totals] = {}
     sums: dict[int, int] = defaultdict(int)
-    for number, *row in db.execute(f"SELECT number, {ENTRY} FROM memory_entries"):
+    for number, *row in db.execute(f"SELECT number, {ENTRY} FROM memory_entries ORDER BY number"):
         problem = _entry_problem(number, row)
         if problem:
             report(f"memory {brief(row[1])}", problem)
             continue
-        user = totals[row[0]]
-        user[:] = max(user[0], number & PLACES), user[1] + 1, user[2] + row[4]
+        _, count, length = totals.get(row[0], _NONE)
+        totals[row[0]] = number & PLACES, count + 1, length + row[4]
         for each in _tokens_of(number, row):
             sums[number] += hash(each)
     _check_users(db, totals, report)
@@ -90,12 +93,12 @@ def _tokens_of(number: int, row: Any) -> list[str]:
     return [token(start, part) for part in (*dict.fromkeys(row[5].split()), *row[6].split())]
 
 
-def _check_users(db: sqlite3.Connection, totals: dict[int, list[int]], report: Report) -> None:
+def _check_users(db: sqlite3.Connection, totals: dict[int, _Totals], report: Report) -> None:
     for user, app, name, *written in db.execute(
         "SELECT id, app_name, user_id, newest, count, length FROM memory_users"
     ):
-        place, found = f"memories of user {brief(name)} of app {brief(app)}", totals.pop(user, [0, 0, 0])
-        if any(type(value) is not int for value in written) or written[0] < found[0] or written[1:] != found[1:]:
+        place, found = f"memories of user {brief(name)} of app {brief(app)}", totals.pop(user, _NONE)
+        if any(type(value) is not int for value in written) or written[0] < found[0] or (*written[1:],) != found[1:]:
             report(place, f"expected {found[1]} with {found[2]} terms, the newest {found[0]} or later, found {written}")
     for user in totals:
         report("file", f"there are memories of user row {user}, which there is not")
@@ -125,16 +128,16 @@ def save_memories(old: sqlite3.Connection, new: sqlite3.Connection, lose: Report
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
             return
-        if "no such column" not in str(error):
-            raise
-        found = ("none",)  # somebody else's table, by the name of ours
+        # somebody else's table, by the name of ours; or, as below, one that cannot be read
+        found = ("none",) if "no such column" in str(error) else None
     except SQLITE_ERRORS:
         found = None
     if found not in (None, (VERSION,)):
         lose("file", f"memories are not kept: expected them in format {VERSION}, found {brief(found, 40)}")
         return
+    *tables, index = TABLES
     try:
-        for statement in TABLES:
+        for statement in (index, *tables):  # what can fail comes first: it leaves nothing behind
             new.execute(statement)
     except sqlite3.OperationalError as error:
         lose("file", f"memories are not kept: this SQLite cannot index them ({error})")

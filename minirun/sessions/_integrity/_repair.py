@@ -189,10 +189,10 @@ class _Repair:
             total = 0
         rows = salvaged(self._old, "events", "commit_no", "log, seq, chain, data")
         for done, (number, (log, seq, chain, data)) in enumerate(rows, 1):
-            if type(data) is str and type(chain) is bytes and all(map(is_number, (number, seq))) and type(log) is int:
-                if log < 0 and link(CHAIN_START, seq, number, data) != chain:
-                    self._lose("file", f"a message that waits for session row {-log} is not kept: it was changed")
-                    continue
+            is_event = type(data) is str and is_number(number) and is_number(seq)
+            if type(log) is int and log < 0 and not (is_event and link(CHAIN_START, seq, number, data) == chain):
+                self._lose("file", f"a message that waits for session row {-log} is not kept: it was changed")
+            elif is_event and type(log) is int and type(chain) is bytes:
                 self._new.execute(
                     "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?)", (number, log, seq, chain, data)
                 )
@@ -225,17 +225,16 @@ class _Repair:
         for step in scan(self._new, segments, None):
             if not log.goes_on(step):
                 break
-        if log.first is None or log.last is None:
+        if log.last is None:
             return SavedSession(key, None, was, log.problem or "it has no events")
         problem = log.problem
-        if lost or was is None:
+        if was is None:
             problem = lost or problem or "how far it went is lost with its row"
         elif not problem and log.last.seq < was:
             problem = f"event {log.last.seq + 1}: it is missing; the session went on to {was}"
-        assert log.first.event is not None
         assert log.last.event is not None
         if len(segments) == 1 or type(created) is not float:  # only a fork is made later than its first event
-            created = log.first.event.timestamp
+            created = log.began
         try:
             self._new.execute(
                 "INSERT INTO sessions (id, app_name, user_id, session_id, revision, create_time, update_time, chain,"
@@ -258,7 +257,7 @@ class _Repair:
     def _lost_logs(self, rows: dict[int, Any]) -> list[int]:
         """The logs of sessions whose rows are lost; not those of deleted ones, which only forks have shown."""
         query = (
-            f"SELECT DISTINCT log FROM events e WHERE NOT {USED}"
+            f"SELECT DISTINCT log FROM events e WHERE NOT {USED} AND log >= 0"
             " AND log NOT IN (SELECT log FROM shared_pasts) ORDER BY log"
         )
         return [log for (log,) in self._new.execute(query).fetchall() if log not in rows]
@@ -409,7 +408,7 @@ class _Repair:
             if problem:
                 bases[app, user] = self._stored_base(app, user, stored, f"its base makes no sense ({problem})")
         if not whole:
-            for app, user in stored.keys() - bases.keys():
+            for app, user in sorted(stored.keys() - bases.keys()):
                 problem = "its base makes no sense (nobody knows whether it had one)"
                 bases[app, user] = self._stored_base(app, user, stored, problem)
         return bases
@@ -464,7 +463,7 @@ class _Log(LogFold):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first: Step | None = None
+        self.began: float | None = None
         self.last: Step | None = None
         self.problem = ""
 
@@ -477,7 +476,8 @@ class _Log(LogFold):
         except InvalidValueError as error:
             self.problem = str(error)
             return False
-        self.first = self.first or step
+        if self.last is None:
+            self.began = step.event.timestamp
         self.last = step
         return True
 

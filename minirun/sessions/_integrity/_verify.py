@@ -139,8 +139,9 @@ class Step:
 
     seq: int
     event: Event | None
-    commit_no: int = 0
-    chain: bytes = b""
+    commit_no: int
+    """Of the last one that was whole, where this is not; so is the chain."""
+    chain: bytes
     problem: str = ""
 
 
@@ -181,12 +182,12 @@ def scan(db: sqlite3.Connection, segments: Iterable[Segment], revision: int | No
                 else:
                     problem = "" if event.seq == seq else f"expected the seq {seq} in it, found {event.seq}"
             if problem:
-                yield Step(expected, None, problem=problem)
+                yield Step(expected, None, number, chain, problem)
                 return
             chain, number, expected = stored, commit_no, seq + 1
             yield Step(seq, event, commit_no, stored)
     if revision is not None and expected <= revision:
-        yield Step(expected, None, problem=f"it is missing; the session goes on to {revision}")
+        yield Step(expected, None, number, chain, f"it is missing; the session goes on to {revision}")
 
 
 def _shown(link: object) -> str:
@@ -261,14 +262,15 @@ class _Verifier:
         invocations = self._invocations(row.id)
         noted_here = [noted for found in invocations.values() for noted in found]
         paused = {noted.invocation_id for noted in noted_here if noted.status == InvocationStatus.PAUSED}
-        last: Step | None = None
+        chain: bytes | None = None
+        updated: float | None = None
         made_here = len(segments) == 1  # a fork was made later than its first event
         for step in scan(self._db, segments, row.revision):
             self._tick()
             if step.event is None:
                 self._report(place, step.problem, step.seq)
                 return  # what follows is not its log any more
-            last = step
+            chain, updated = step.chain, step.event.timestamp
             if step.seq == 0 and made_here and step.event.timestamp != row.create_time:
                 self._report(place, f"expected the create time {step.event.timestamp}, found {row.create_time}")
             try:
@@ -282,13 +284,13 @@ class _Verifier:
             for noted in unmatched:
                 name = noted.invocation_id
                 self._report(place, f"invocation {name!r} begins at event {seq!r}, which there is not")
-        if last is None or last.chain != row.chain:
+        if chain != row.chain:
             self._report(place, "the newest link of the hash chain is not the one in the session's row")
         compaction = log.compactions.seq
         if compaction != row.compaction:
             self._report(place, f"expected its newest compaction at event {compaction}, found {row.compaction}")
-        if last is not None and last.event is not None and last.event.timestamp != row.update_time:
-            self._report(place, f"expected the update time {last.event.timestamp}, found {row.update_time}")
+        if updated != row.update_time:
+            self._report(place, f"expected the update time {updated}, found {row.update_time}")
         self._check_state(place, row.id, log.values)
         self._check_calls(place, row.id, log.calls.calls, paused)
 

@@ -244,7 +244,7 @@ class _Verifier:
                         return
                     chain, number, expected = stored, commit_no, seq + 1
                 if not page.rows:
-                    yield Step(expected, None, problem=f"it is missing; the session goes on to {revision}")
+                    yield Step(expected, None, number, chain, f"it is missing; the session goes on to {revision}")
                     return
 
     def _step(self, chain: bytes, number: int, expected: int, row: tuple[int, int, bytes, str]) -> Step:
@@ -264,7 +264,7 @@ class _Verifier:
                 problem = f"expected the seq {seq} in it, found {event.seq}"
             except (InvalidValueError, TypeError) as error:
                 problem = f"it cannot be read: {error}"
-        return Step(expected, None, problem=problem)
+        return Step(expected, None, number, chain, problem)
 
     def _values(self, place: str, rows: Iterable[Sequence[Any]]) -> tuple[dict[str, str], dict[str, int]]:
         """What state is stored, each value as we would write it, and the numbers that the rows of shared state have."""

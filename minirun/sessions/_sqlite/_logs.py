@@ -39,7 +39,7 @@ def _newest(db: sqlite3.Connection) -> tuple[int, bool]:
     """That number, and whether a message waits in any session (`_messages`)."""
     numbers = "max(deleted_no, (SELECT coalesce(max(commit_no), 0) FROM events)), (SELECT min(log) < 0 FROM events)"
     found = db.execute(f"SELECT {numbers} FROM store").fetchone()
-    if found is None or type(found[0]) is not int or not 0 <= found[0] < NUMBER_MAX:
+    if found is None or type(found[0]) is not int or found[0] >= NUMBER_MAX:
         raise damage(f"the number of the newest event is missing, found {brief(found)}")
     return found[0], bool(found[1])
 
