@@ -26,6 +26,7 @@ class Recorder:
 
     An event that is stored has its `seq` in front, a partial one `~`; what the server is sent has `>`. `in` and `out`
     are transcriptions, with their text if it is another one than that of the content, and a dot if they are finished.
+    A response that the server is sent has the id of its call, and `more` if others follow.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,15 @@ class Recorder:
 
     def _at(self) -> str:
         return f"{trio.current_time() - self._began:.2f}"
+
+    def _sent_part(self, part: Part) -> str:
+        response = part.function_response
+        if response is None:
+            return _part(part)
+        told = [f"{response.name}({self._named(response.id)})={dict(response.response)}"]
+        told += [] if response.will_continue is None else ["more" if response.will_continue else "no more"]
+        told += [response.scheduling] if response.scheduling else []
+        return " ".join(told)
 
     def line(self, event: Event) -> str:
         """An event, with all that it says."""
@@ -78,7 +88,8 @@ class Recorder:
 
     def _sent(self, sent: LiveSent) -> str:
         began = f"{sent.at - self._began:.2f} > {sent.kind}"
-        told = [f"{began} {sent.connection}" if sent.kind == "connect" else began, *_content(sent.content)]
+        told = [f"{began} {sent.connection}" if sent.kind == "connect" else began]
+        told += [] if sent.content is None else [f"{sent.content.role}:", *map(self._sent_part, sent.content.parts)]
         told += ["?"] if sent.turn_complete else []
         told += [f"id={self._named(sent.id)}"] if sent.id else []
         told += [f"{sent.item_id} {sent.played_ms} ms"] if sent.item_id else []
