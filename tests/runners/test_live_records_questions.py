@@ -431,3 +431,48 @@ async def test_a_question_that_is_asked_while_there_is_no_connection(
         """,
     }
     assert found == records(expected[dialect])
+
+
+async def test_a_call_that_waits_behind_a_question_and_is_taken_back(autojump_clock: MockClock) -> None:
+    """The question is answered, and the calls are made one by one: one that is taken back meanwhile is not made."""
+    made: list[int] = []
+
+    async def late(tool_context: ToolContext) -> str:
+        """Ask somebody, and take a while."""
+        name = await tool_context.request_input("Whose?")
+        await trio.sleep(3)
+        return f"it is {name}"
+
+    async def quick(n: int) -> str:
+        """Be there at once."""
+        made.append(n)
+        return f"{n}"
+
+    script: list[Any] = [[call("late"), call("quick", n=1), call("quick", n=2)], *([say("Well.")] * 3)]
+    model = ScriptedLive(script, dialect="gemini")
+    async with new_runner(model, tools=[late, quick], parallel_tool_calls=False) as runner:
+        deeds = ("go", 2, answering("Ada"), 1, playing(model, cancel_calls("call-2")), 5)
+        found = await recorded(runner, model, acting(*deeds))
+    assert made == [2]
+    assert found == records("""
+        0.00 2 e1 root live(connection=1, reason=start)
+        0.00 3 e2 user user: 'go' live(after_seq=2)
+        0.00 4 e3 root model: late({}) quick({'n': 1}) quick({'n': 2}) live(item_id=answer-1, path=run/root)
+        0.00 5 e4 root model: adk_request_input({'message': 'Whose?'})
+        0.00 6 e5 root
+        0.25 7 e6 root model: 'Well.' out. over live(item_id=answer-1)
+        2.00 8 e7 user user: adk_request_input={'result': 'Ada'}
+        5.00 9 e8 root user: late={'result': 'it is Ada'}
+        5.00 10 e9 root user: quick={'error': {'type': 'cancelled', 'message': 'the model has taken the call
+                back'}}
+        5.00 11 e10 root user: quick={'result': '2'}
+        5.25 12 e11 root model: 'Well.' out. over live(item_id=answer-2)
+        0.00 > connect 1
+        0.00 > content user: 'go' ? id=e2
+        0.00 > responses user: late(call-1)={'status': 'somebody has been asked about this call; its result will
+                follow'} more quick(call-2)={'status': 'somebody has been asked about this call; its result will
+                follow'} more quick(call-3)={'status': 'somebody has been asked about this call; its result will
+                follow'} more ? id=?
+        5.00 > responses user: late(call-1)={'result': 'it is Ada'} quick(call-3)={'result': '2'} ? id=e10
+        8.00 > close
+    """)

@@ -9,10 +9,10 @@ from trio.testing import MockClock
 
 from minirun import RunConfig
 from minirun.errors import ToolCallsLimitExceededError
-from minirun.models import LiveCapabilities
-from minirun.testing import LiveSent, ScriptedLive, call, cancel_calls, say, usage
+from minirun.models import LiveCapabilities, LlmResponse
+from minirun.testing import LiveSent, ScriptedLive, call, cancel_calls, pause, say, usage
 from minirun.testing._live_dialects import DialectName
-from minirun.types import FunctionCall, Part
+from minirun.types import Content, FunctionCall, Part
 
 from ..live_client import both, conversing, new_runner, stored
 from ..live_deeds import Deaf, Deed, acting, answering, name_of, playing, prices, slow
@@ -163,7 +163,7 @@ async def test_calls_that_are_made_one_by_one(dialect: DialectName, autojump_clo
 @both
 async def test_what_calls_have_cost_stands_in_their_event(dialect: DialectName, autojump_clock: MockClock) -> None:
     """And not once more in that of the next answer."""
-    script: list[Any] = [[say("Wait."), usage(3, 1), call("slow", n=1)], say("Done."), [say("Bye."), usage(5, 2)]]
+    script: list[Any] = [[usage(3, 1), call("slow", n=1)], say("Done."), [say("Bye."), usage(5, 2)]]
     model = ScriptedLive(script, dialect=dialect)
     async with new_runner(model, tools=[slow]) as runner:
         found = await recorded(runner, model, acting("go", 4, "bye", 4))
@@ -171,31 +171,29 @@ async def test_what_calls_have_cost_stands_in_their_event(dialect: DialectName, 
         "gemini": """
             0.00 2 e1 root live(connection=1, reason=start)
             0.00 3 e2 user user: 'go' live(after_seq=2)
-            0.00 4 e3 root model: 'Wait.' out. tokens=4 live(item_id=answer-1)
-            0.00 5 e4 root model: slow({'n': 1}) live(item_id=answer-1, path=run/root)
-            1.00 6 e5 root user: slow={'result': 'after 1'}
-            1.00 7 e6 root model: 'Done.' out. over live(item_id=answer-1)
-            4.00 8 e7 user user: 'bye' live(after_seq=7)
-            4.25 9 e8 root model: 'Bye.' out. over tokens=7 live(item_id=answer-2)
+            0.00 4 e3 root model: slow({'n': 1}) tokens=4 live(item_id=answer-1, path=run/root)
+            1.00 5 e4 root user: slow={'result': 'after 1'}
+            1.25 6 e5 root model: 'Done.' out. over live(item_id=answer-1)
+            4.00 7 e6 user user: 'bye' live(after_seq=6)
+            4.25 8 e7 root model: 'Bye.' out. over tokens=7 live(item_id=answer-2)
             0.00 > connect 1
             0.00 > content user: 'go' ? id=e2
-            1.00 > responses user: slow(call-1)={'result': 'after 1'} ? id=e5
-            4.00 > content user: 'bye' ? id=e7
+            1.00 > responses user: slow(call-1)={'result': 'after 1'} ? id=e4
+            4.00 > content user: 'bye' ? id=e6
             8.00 > close
         """,
         "openai": """
             0.00 2 e1 root live(connection=1, reason=start)
             0.00 3 e2 user user: 'go' live(after_seq=2)
-            0.00 4 e3 root model: 'Wait.' out. live(item_id=answer-1)
-            0.00 5 e4 root model: slow({'n': 1}) live(item_id=answer-1, path=run/root)
-            1.00 6 e5 root user: slow={'result': 'after 1'}
-            1.00 7 e6 root model: 'Done.' out. over tokens=4 live(item_id=answer-2)
-            4.00 8 e7 user user: 'bye' live(after_seq=7)
-            4.00 9 e8 root model: 'Bye.' out. over tokens=7 live(item_id=answer-3)
+            0.00 4 e3 root model: slow({'n': 1}) tokens=4 live(item_id=answer-1, path=run/root)
+            1.00 5 e4 root user: slow={'result': 'after 1'}
+            1.00 6 e5 root model: 'Done.' out. over live(item_id=answer-2)
+            4.00 7 e6 user user: 'bye' live(after_seq=6)
+            4.00 8 e7 root model: 'Bye.' out. over tokens=7 live(item_id=answer-3)
             0.00 > connect 1
             0.00 > content user: 'go' ? id=e2
-            1.00 > responses user: slow(call-1)={'result': 'after 1'} ? id=e5
-            4.00 > content user: 'bye' ? id=e7
+            1.00 > responses user: slow(call-1)={'result': 'after 1'} ? id=e4
+            4.00 > content user: 'bye' ? id=e6
             8.00 > close
         """,
     }
@@ -512,3 +510,65 @@ async def test_calls_that_are_one_too_many(dialect: DialectName, autojump_clock:
         assert isinstance(client.failure, ToolCallsLimitExceededError)
         responses = [each.response for event in await stored(runner) for each in event.get_function_responses()]
     assert all("error" in each for each in responses)
+
+
+async def test_a_stream_goes_on_when_its_end_is_taken_back(autojump_clock: MockClock) -> None:
+    """A call of `stop_streaming` that the server takes back in the same breath stops nothing."""
+
+    async def stop_streaming(function_name: str) -> str:
+        """Stop a tool that goes on."""
+        return function_name
+
+    stop = Content(role="model", parts=[named("stop", "stop_streaming", function_name="prices")])
+    script: list[Any] = [
+        [call("prices", every=2), pause(3), LlmResponse(content=stop, cancelled_calls=["stop"])],
+        *([say("Well.")] * 3),
+    ]
+    model = ScriptedLive(script, dialect="gemini")
+    async with new_runner(model, tools=[prices, stop_streaming]) as runner:
+        found = await recorded(runner, model, acting("go", 9))
+    assert found == records("""
+        0.00 2 e1 root live(connection=1, reason=start)
+        0.00 3 e2 user user: 'go' live(after_seq=2)
+        0.00 4 e3 root model: prices({'every': 2}) live(item_id=answer-1, path=run/root)
+        2.00 ~ e4 root user: prices={'result': 1}
+        3.00 5 e5 root model: stop_streaming({'function_name': 'prices'}) live(path=run/root)
+        3.00 6 e6 root user: stop_streaming={'error': {'type': 'cancelled', 'message': 'the model has taken the
+                call back'}}
+        3.25 7 e7 root model: 'Well.' out. over live(item_id=answer-1)
+        4.00 ~ e8 root user: prices={'result': 2}
+        6.00 ~ e9 root user: prices={'result': 3}
+        6.00 8 e10 root user: prices={'result': [1, 2, 3]}
+        6.25 9 e11 root model: 'Well.' out. over live(item_id=answer-2)
+        0.00 > connect 1
+        0.00 > content user: 'go' ? id=e2
+        0.00 > responses user: prices(call-1)={'status': 'the call is still running; its result will follow'}
+                more ? id=?
+        2.00 > responses user: prices(call-1)={'result': 1} more SILENT ?
+        4.00 > responses user: prices(call-1)={'result': 2} more SILENT ?
+        6.00 > responses user: prices(call-1)={'result': 3} more SILENT ?
+        6.00 > responses user: prices(call-1)={'result': [1, 2, 3]} ? id=e10
+        9.00 > close
+    """)
+
+
+async def test_a_call_that_is_taken_back_before_its_turn(autojump_clock: MockClock) -> None:
+    """Where calls are made one by one, it is not made, and answered as taken back."""
+    script: list[Any] = [[call("slow", n=3), call("slow", n=2), call("slow", n=1)], say("Well.")]
+    model = ScriptedLive(script, dialect="gemini")
+    async with new_runner(model, tools=[slow], parallel_tool_calls=False) as runner:
+        found = await recorded(runner, model, acting("go", 1, playing(model, cancel_calls("call-2")), 6))
+    assert found == records("""
+        0.00 2 e1 root live(connection=1, reason=start)
+        0.00 3 e2 user user: 'go' live(after_seq=2)
+        0.00 4 e3 root model: slow({'n': 3}) slow({'n': 2}) slow({'n': 1}) live(item_id=answer-1, path=run/root)
+        3.00 5 e4 root user: slow={'result': 'after 3'}
+        3.00 6 e5 root user: slow={'error': {'type': 'cancelled', 'message': 'the model has taken the call
+                back'}}
+        4.00 7 e6 root user: slow={'result': 'after 1'}
+        4.25 8 e7 root model: 'Well.' out. over live(item_id=answer-2)
+        0.00 > connect 1
+        0.00 > content user: 'go' ? id=e2
+        4.00 > responses user: slow(call-1)={'result': 'after 3'} slow(call-3)={'result': 'after 1'} ? id=e6
+        7.00 > close
+    """)
