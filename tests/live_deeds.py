@@ -10,12 +10,15 @@ import trio
 
 from minirun import ToolContext
 from minirun.errors import ModelConnectionError
-from minirun.models import LlmRequest
+from minirun.models import LlmRequest, LlmResponse
 from minirun.runners import LiveRun
 from minirun.testing import ScriptedLive, drop
-from minirun.types import Content
+from minirun.types import Blob, Content, Part, Transcription
 
-__all__ = ["Deaf", "Deed", "Slow", "acting", "answering", "name_of", "playing", "prices", "slow"]
+__all__ = [
+    "Deaf", "Deed", "Slow", "acting", "answering", "doing", "heard", "name_of", "over", "playing", "prices", "slow",
+    "sound", "started", "stopped",
+]  # fmt: skip
 
 Deed: TypeAlias = Callable[[LiveRun], Awaitable[None]]
 
@@ -92,6 +95,15 @@ def answering(value: Any, which: int = 0) -> Deed:
     return answer
 
 
+def doing(name: str, *args: Any) -> Deed:
+    """Call a method of the run."""
+
+    async def do(live: LiveRun) -> None:
+        await getattr(live, name)(*args)
+
+    return do
+
+
 def playing(model: ScriptedLive, *steps: Any) -> Deed:
     """The server says something unasked."""
 
@@ -99,3 +111,31 @@ def playing(model: ScriptedLive, *steps: Any) -> Deed:
         model.play(*steps)
 
     return play
+
+
+def started(item_id: str | None = None) -> LlmResponse:
+    """The server hears the user's voice."""
+    return LlmResponse(speech_started=True, item_id=item_id)
+
+
+def stopped(item_id: str | None = None) -> LlmResponse:
+    """The server hears it no more."""
+    return LlmResponse(speech_stopped=True, item_id=item_id)
+
+
+def heard(text: str, item_id: str | None = None, *, finished: bool = False) -> LlmResponse:
+    """The server has understood so much of the user."""
+    return LlmResponse(input_transcription=Transcription(text=text, finished=finished or None), item_id=item_id)
+
+
+def sound(ms: int, item_id: str | None = None, text: str | None = None) -> LlmResponse:
+    """So much sound of an answer, and what is said in it."""
+    part = Part(inline_data=Blob(data=bytes(48 * ms), mime_type="audio/pcm;rate=24000"))
+    spoken = None if text is None else Transcription(text=text)
+    content = Content(role="model", parts=[part])
+    return LlmResponse(content=content, partial=True, output_transcription=spoken, item_id=item_id)
+
+
+def over(item_id: str | None = None, *, interrupted: bool = False) -> LlmResponse:
+    """The answer is over."""
+    return LlmResponse(turn_complete=True, interrupted=interrupted or None, item_id=item_id)

@@ -15,7 +15,7 @@ from minirun.runners import LiveRun
 from minirun.testing import LiveSent, ScriptedLive
 from minirun.types import Content, Part
 
-__all__ = ["Recorder", "recorded", "records"]
+__all__ = ["Recorder", "left", "recorded", "records"]
 
 _ID = re.compile(r"(?:m-)?[0-9a-f]{24,}")
 
@@ -126,6 +126,24 @@ async def recorded(
             if pieces or not event.partial or not _is_piece(event):
                 recorder.event(event)
     lines = [*recorder.lines, *(line for each in (model, *others) for line in recorder.sent(each))]
+    return "\n".join("\n".join(wrap(line, 105, subsequent_indent="        ")) for line in lines)
+
+
+async def left(runner: Runner, act: Callable[[LiveRun], Awaitable[None]], **options: Any) -> str:
+    """Let *act* converse, and leave the run when it is done, in the middle of things; return what is stored then."""
+
+    async def read() -> None:
+        async for _ in live:
+            pass
+
+    async with runner.run_live(user_id="u", session_id="s", **options) as live, trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await act(live)
+        nursery.cancel_scope.cancel()
+    recorder = Recorder()
+    session = await runner.session_service.get_session(app_name=runner.app_name, user_id="u", session_id="s")
+    assert session is not None
+    lines = [recorder.line(event) for event in session.events]
     return "\n".join("\n".join(wrap(line, 105, subsequent_indent="        ")) for line in lines)
 
 
