@@ -15,7 +15,7 @@ from minirun.runners import LiveRun
 from minirun.testing import LiveSent, ScriptedLive
 from minirun.types import Content, Part
 
-__all__ = ["Recorder", "recorded", "records"]
+__all__ = ["Recorder", "left", "recorded", "records"]
 
 _ID = re.compile(r"(?:m-)?[0-9a-f]{24,}")
 
@@ -26,6 +26,7 @@ class Recorder:
 
     An event that is stored has its `seq` in front, a partial one `~`; what the server is sent has `>`. `in` and `out`
     are transcriptions, with their text if it is another one than that of the content, and a dot if they are finished.
+    A response that the server is sent has the id of its call, and `more` if others follow.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,15 @@ class Recorder:
 
     def _at(self) -> str:
         return f"{trio.current_time() - self._began:.2f}"
+
+    def _sent_part(self, part: Part) -> str:
+        response = part.function_response
+        if response is None:
+            return _part(part)
+        told = [f"{response.name}({self._named(response.id)})={dict(response.response)}"]
+        told += [] if response.will_continue is None else ["more" if response.will_continue else "no more"]
+        told += [response.scheduling] if response.scheduling else []
+        return " ".join(told)
 
     def line(self, event: Event) -> str:
         """An event, with all that it says."""
@@ -78,7 +88,8 @@ class Recorder:
 
     def _sent(self, sent: LiveSent) -> str:
         began = f"{sent.at - self._began:.2f} > {sent.kind}"
-        told = [f"{began} {sent.connection}" if sent.kind == "connect" else began, *_content(sent.content)]
+        told = [f"{began} {sent.connection}" if sent.kind == "connect" else began]
+        told += [] if sent.content is None else [f"{sent.content.role}:", *map(self._sent_part, sent.content.parts)]
         told += ["?"] if sent.turn_complete else []
         told += [f"id={self._named(sent.id)}"] if sent.id else []
         told += [f"{sent.item_id} {sent.played_ms} ms"] if sent.item_id else []
@@ -115,6 +126,24 @@ async def recorded(
             if pieces or not event.partial or not _is_piece(event):
                 recorder.event(event)
     lines = [*recorder.lines, *(line for each in (model, *others) for line in recorder.sent(each))]
+    return "\n".join("\n".join(wrap(line, 105, subsequent_indent="        ")) for line in lines)
+
+
+async def left(runner: Runner, act: Callable[[LiveRun], Awaitable[None]], **options: Any) -> str:
+    """Let *act* converse, and leave the run when it is done, in the middle of things; return what is stored then."""
+
+    async def read() -> None:
+        async for _ in live:
+            pass
+
+    async with runner.run_live(user_id="u", session_id="s", **options) as live, trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await act(live)
+        nursery.cancel_scope.cancel()
+    recorder = Recorder()
+    session = await runner.session_service.get_session(app_name=runner.app_name, user_id="u", session_id="s")
+    assert session is not None
+    lines = [recorder.line(event) for event in session.events]
     return "\n".join("\n".join(wrap(line, 105, subsequent_indent="        ")) for line in lines)
 
 

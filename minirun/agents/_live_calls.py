@@ -229,8 +229,9 @@ class Calls:
     async def tell_item(self, calling: Calling, answer: FunctionResponse) -> None:
         """Tell the model an item of a call that goes on, which it need not speak of."""
         sending, connection = self.talk.sending, self.talk.connection
-        if connection is None or calling.side is not sending.side or not self._takes_interim:
+        if calling.side is not sending.side or not self._takes_interim:
             return
+        assert connection is not None, "it takes interim results"
         call_id = self.provider_ids.get(id_of(answer)) or answer.id
         item = changed(answer, id=call_id, will_continue=True, scheduling="SILENT")
         with suppress(ModelError):  # the reader of the connection hears of that

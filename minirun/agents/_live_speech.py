@@ -41,14 +41,14 @@ class Speech:
         self._answer: Answer | None = None
         self._begun = 0  # how many answers
         self._places: dict[int, int] = {}  # of answers in the log, by their number
-        self._cut: str | None = None  # the item that was cut off last
-        self._over: str | None = None  # the one that is over
+        self._cut: str | None  # the item that was cut off last
+        self._over: str | None  # the one that is over
         self._recorded: dict[str | None, Recording] = {}  # utterances of the user, by item; None: what comes next
         self._recording: Recording | None = None  # of the answer
         self._recordings: list[Recording] = []  # that may not be saved yet
-        self.is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
-        self._is_interrupted = False  # by the program, and the server has not said so yet
-        self._is_ending = False  # whether the server has said that it is interrupted, and not yet that it is over
+        self.is_deaf: bool  # whether what comes belongs to an answer that the program has interrupted
+        self._is_interrupted: bool  # by the program, and the server has not said so yet
+        self._is_ending: bool  # whether the server has said that it is interrupted, and not yet that it is over
         self.usage: UsageMetadata | None = None
         """What the model says it has used since the last answer."""
 

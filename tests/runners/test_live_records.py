@@ -101,7 +101,7 @@ async def test_an_ordinary_conversation(dialect: DialectName, autojump_clock: Mo
             11.75 14 e15 root model: 'Sorry.' out. over live(item_id=answer-4)
             0.00 > connect 1
             5.00 > content user: 'look' ? id=e6
-            6.00 > responses user: look={'result': 'seen'} ? id=e9
+            6.00 > responses user: look(call-1)={'result': 'seen'} ? id=e9
             10.00 > content user: 'count' ? id=e11
             10.25 > cancel
             11.25 > content user: 'fail' ? id=e13
@@ -152,7 +152,7 @@ async def test_an_ordinary_conversation(dialect: DialectName, autojump_clock: Mo
             11.25 15 e16 root model: 'Sorry.' out. over live(item_id=answer-5)
             0.00 > connect 1
             5.00 > content user: 'look' ? id=e6
-            6.00 > responses user: look={'result': 'seen'} ? id=e9
+            6.00 > responses user: look(call-1)={'result': 'seen'} ? id=e9
             10.00 > content user: 'count' ? id=e11
             10.25 > truncate answer-4 250 ms
             11.25 > content user: 'fail' ? id=e14

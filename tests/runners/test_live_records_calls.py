@@ -59,8 +59,8 @@ async def test_calls_of_one_answer_are_told_together(dialect: DialectName, autoj
             0.00 > connect 1
             0.00 > content user: 'go' ? id=e2
             0.50 > content user: 'meanwhile' ? id=e4
-            3.00 > responses user: slow={'result': 'after 3'} fail={'error': {'type': 'ValueError', 'message': 'no
-                    luck'}} ? id=e6
+            3.00 > responses user: slow(call-1)={'result': 'after 3'} fail(call-2)={'error': {'type': 'ValueError',
+                    'message': 'no luck'}} ? id=e6
             8.50 > close
         """,
         "openai": """
@@ -76,8 +76,8 @@ async def test_calls_of_one_answer_are_told_together(dialect: DialectName, autoj
             0.00 > connect 1
             0.00 > content user: 'go' ? id=e2
             0.50 > content user: 'meanwhile' ? id=e5
-            1.00 > responses user: fail={'error': {'type': 'ValueError', 'message': 'no luck'}} ? id=e7
-            3.00 > responses user: slow={'result': 'after 3'} ? id=e8
+            1.00 > responses user: fail(call-2)={'error': {'type': 'ValueError', 'message': 'no luck'}} ? id=e7
+            3.00 > responses user: slow(call-1)={'result': 'after 3'} ? id=e8
             8.50 > close
         """,
     }
@@ -107,7 +107,7 @@ async def test_a_call_that_is_taken_back(autojump_clock: MockClock) -> None:
         4.25 6 e5 root model: 'Done.' out. over live(item_id=answer-1)
         0.00 > connect 1
         0.00 > content user: 'go' ? id=e2
-        4.00 > responses user: slow={'result': 'after 4'} ? id=e4
+        4.00 > responses user: slow(call-2)={'result': 'after 4'} ? id=e4
         8.00 > close
     """)
 
@@ -144,8 +144,8 @@ async def test_an_interruption_ends_the_calls_that_say_so(autojump_clock: MockCl
         0.00 > connect 1
         0.00 > content user: 'go' ? id=e2
         1.00 > cancel
-        3.00 > responses user: slow={'error': {'type': 'cancelled', 'message': 'the call was cancelled before it
-                ended'}} other={'result': 'over'} ? id=e6
+        3.00 > responses user: slow(call-1)={'error': {'type': 'cancelled', 'message': 'the call was cancelled
+                before it ended'}} other(call-2)={'result': 'over'} ? id=e6
         9.00 > close
     """)
 
@@ -200,12 +200,13 @@ async def test_a_tool_that_gives_items_hears_what_is_sent(dialect: DialectName, 
             6.75 12 e12 root model: 'hm' out. over live(item_id=answer-5)
             0.00 > connect 1
             0.00 > content user: 'go' ? id=e2
-            0.00 > responses user: listen={'status': 'the call is still running; its result will follow'} ? id=?
+            0.00 > responses user: listen(call-1)={'status': 'the call is still running; its result will follow'}
+                    more ? id=?
             1.00 > content user: 'a' ? id=e5
-            1.50 > responses user: listen={'result': 'a'} ?
+            1.50 > responses user: listen(call-1)={'result': 'a'} more SILENT ?
             4.00 > audio_stream_end
             6.00 > content user: 'stop' ? id=e9
-            6.50 > responses user: listen={'result': ['a']} ? id=e11
+            6.50 > responses user: listen(call-1)={'result': ['a']} ? id=e11
             9.00 > close
         """,
         "openai": """
@@ -223,7 +224,8 @@ async def test_a_tool_that_gives_items_hears_what_is_sent(dialect: DialectName, 
             6.50 12 e12 root model: 'hm' out. over live(item_id=answer-6)
             0.00 > connect 1
             0.00 > content user: 'go' ? id=e2
-            0.00 > responses user: listen={'status': 'the call is still running; its result will follow'} ? id=?
+            0.00 > responses user: listen(call-1)={'status': 'the call is still running; its result will follow'} ?
+                    id=?
             1.00 > content user: 'a' ? id=e5
             4.00 > audio_stream_end
             6.00 > content user: 'stop' ? id=e9
@@ -409,9 +411,9 @@ async def test_a_question_and_its_answer(dialect: DialectName, autojump_clock: M
             4.25 9 e8 root model: 'Done.' out. over live(item_id=answer-2)
             0.00 > connect 1
             0.00 > content user: 'go' ? id=e2
-            0.00 > responses user: slow={'status': 'somebody has been asked about this call; its result will follow'}
-                    ? id=?
-            4.00 > responses user: slow={'result': 'after 1'} ? id=e7
+            0.00 > responses user: slow(call-1)={'status': 'somebody has been asked about this call; its result will
+                    follow'} more ? id=?
+            4.00 > responses user: slow(call-1)={'result': 'after 1'} ? id=e7
             8.00 > close
         """,
         "openai": """
@@ -426,8 +428,8 @@ async def test_a_question_and_its_answer(dialect: DialectName, autojump_clock: M
             4.00 9 e8 root model: 'Done.' out. over live(item_id=answer-3)
             0.00 > connect 1
             0.00 > content user: 'go' ? id=e2
-            0.00 > responses user: slow={'status': 'somebody has been asked about this call; its result will follow'}
-                    ? id=?
+            0.00 > responses user: slow(call-1)={'status': 'somebody has been asked about this call; its result will
+                    follow'} ? id=?
             4.00 > content user: 'The call of slow has returned: {"result": "after 1"}' ? id=e7-told
             8.00 > close
         """,
