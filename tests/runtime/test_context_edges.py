@@ -1,4 +1,4 @@
-"""What contexts say of their place, and how they refuse what is given to them: one small program for each rule."""
+"""What contexts say and note of their place, and how they refuse what is given to them: one program for each rule."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, Runner, ToolContext
+from minirun import BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, RunConfig, Runner, ToolContext
 from minirun.credentials import AuthConfig, AuthCredential, InMemoryCredentialService
-from minirun.errors import InvalidValueError, SecretError
+from minirun.errors import DeadlineExceededError, InvalidValueError, SecretError
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Blob, Part
 
-from ..helpers import Logic, run_to_end, runner_for
-from .test_replay_order import Pause, first_run, go_on, one, speaker, texts, until
+from ..helpers import PLACE, Logic, run_to_end, runner_for, stored_events
+from .test_replay_order import Pause, a_second, first_run, go_on, one, speaker, texts, until
+from .test_resume import cut_after, runner_of
 
 SECRET = "sk-7f3a-very-secret"
 
@@ -127,3 +128,50 @@ async def test_agents_that_an_agent_runs_in_tasks_of_its_own_may_come_in_another
     log = await first_run(agent(fast, slow))
     run, found = await go_on(agent(slow, fast), log, until(log, "a 0"))
     assert (run.status, texts(found)) == ("completed", ["a 0", "b 0"])
+
+
+async def test_what_was_read_is_stored_by_names_that_no_state_has() -> None:
+    """Logs of older versions have them, so they stay what they are."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.save_artifact("a", Part(text="x"))
+        await ctx.list_artifacts()
+        await ctx.load_artifact("a")
+        ctx.state.get("key")
+        await ctx.emit(Event(message="read"))
+
+    runner = runner_for(logic)
+    await run_to_end(runner)
+    reads = (await stored_events(runner))[-1].actions.replay.reads
+    assert {reader: sorted(seen) for reader, seen in reads.items()} == {
+        "run/agent": ["key", "temp:artifacts", "temp:newest artifact a"]
+    }
+
+
+async def test_an_interrupt_after_the_deadline_is_raised(autojump_clock: MockClock) -> None:
+    """Although it comes while an agent that has taken too long is cancelled."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        try:
+            await a_second()
+            await a_second()
+        finally:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        await run_to_end(runner_for(logic), run_config=RunConfig(deadline_s=1))
+    assert not [note for note in getattr(caught.value, "__notes__", []) if DeadlineExceededError.__name__ in note]
+
+
+async def test_an_interrupt_before_anything_new_ends_what_is_resumed(autojump_clock: MockClock) -> None:
+    """Only a failure leaves an invocation as it was."""
+    log = await first_run(speaker("a", 2, a_second))
+
+    async def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    runner = runner_of(speaker("a", 2, interrupt), await cut_after(log, until(log, "a 0")))
+    with pytest.raises(KeyboardInterrupt):
+        async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
+            await run.wait()
+    assert run.status == "failed"
