@@ -23,7 +23,7 @@ from minirun import (
     Runner,
 )
 from minirun.apps import EventsCompactionConfig, FirstLinesSummarizer
-from minirun.errors import SessionBusyError, StaleSessionError
+from minirun.errors import InvocationEndedError, SessionBusyError, StaleSessionError
 from minirun.plugins import BasePlugin
 from minirun.sessions import GetSessionConfig, InvocationStatus, LiveSession, SessionKey, SessionWriter
 from minirun.testing import ScriptedLlm, call
@@ -299,3 +299,23 @@ async def test_the_failed_calls_of_a_run_are_a_copy() -> None:
 
 async def nothing(ctx: InvocationContext) -> None:
     """Come to the end at once."""
+
+
+async def test_the_run_of_an_invocation_that_had_ended_tells_what_that_has_said() -> None:
+    """Its answer is the one of then, with its output as JSON; it counts nothing, and takes no message."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="said", output={"n": 1}))
+
+    runner = runner_for(Logic(name="agent", logic=logic))
+    _, ended = await run_to_end(runner)
+    async with runner.run_async(**PLACE, invocation_id=ended.invocation_id) as run:
+        answer = await run.wait()
+        with pytest.raises(InvocationEndedError, match=r"has ended; send a new message"):
+            await run.send("more")
+    assert (answer and answer.text, run.output, run.usage.total_token_count, run.status) == (
+        "said", {"n": 1}, None, "completed",
+    )  # fmt: skip
+    with pytest.raises(InvocationEndedError, match=r"has ended; send a new message"):
+        await ended.send("more")
+    assert len(await stored_events(runner)) == 2
