@@ -123,7 +123,7 @@ async def test_a_run_of_a_node_may_be_interrupted_at_its_start_and_at_its_end() 
     runner = InMemoryRunner(app=App("app", flow((START, ok))), auto_create_session=True, env=env)
     async with runner.run_async(**PLACE, new_message="go") as run:
         await run.wait()
-    assert [each for each in env.labels if "node" in each] == ["node wf/ok@1", "end of node wf/ok@1"]
+    assert [each for each in env.labels if "node" in each] == ["node run/wf/ok@1", "end of node run/wf/ok@1"]
 
 
 async def test_who_swallows_its_cancellation_ends_with_nothing() -> None:
