@@ -10,10 +10,11 @@ import trio
 import trio.testing
 
 from minirun import App, Env, Event, InMemoryRunner, LlmAgent
-from minirun.errors import WorkflowError
+from minirun.errors import StateSchemaError, WorkflowError
 from minirun.testing import ScriptedLlm
+from minirun.tools import RetryConfig
 from minirun.types import Content, Part
-from minirun.workflow import END, FAILED, START, JoinNode, NodeContext, Workflow
+from minirun.workflow import END, FAILED, START, JoinNode, NodeContext, Workflow, node
 
 from ..helpers import PLACE, runner_for, stored_events
 from .test_workflow import ends, flow, output_of
@@ -174,3 +175,177 @@ async def test_a_lane_that_asks_is_withdrawn_where_another_has_ended_the_invocat
     async with runner.run_async(**PLACE, new_message="go") as run:
         await run.wait()
     assert (run.status, list(run.pending)) == ("completed", [])
+    events = await stored_events(runner)
+    asked = [each.id for event in events for each in event.get_function_calls()]
+    assert [each.id for event in events for each in event.get_function_responses()] == asked
+    assert len(asked) == 1
+
+
+class Counts:
+    """How many go on at once."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    async def take(self, seconds: float) -> int:
+        """Go on for a while."""
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await trio.sleep(seconds)
+        self.now -= 1
+        return self.most
+
+
+async def test_no_more_go_on_at_once_than_there_are_places(autojump_clock: trio.testing.MockClock) -> None:
+    """Also where a place has come free before."""
+    counts = Counts()
+
+    async def short(node_input: Any) -> None:
+        return None
+
+    async def work(node_input: Any) -> int:
+        return await counts.take(5)
+
+    def part(name: str) -> Any:
+        async def run(node_input: Any) -> int:
+            return await counts.take(1)
+
+        run.__name__ = name
+        return run
+
+    parts = tuple(part(name) for name in "abcd")
+    wf = Workflow(
+        name="wf",
+        max_concurrency=2,
+        edges=[(START, (short, work)), (work, parts, JoinNode(name="all"))],
+        output="all",
+    )
+    await output_of(wf)
+    assert counts.most == 2
+
+
+@pytest.mark.parametrize("places", [1, 2, 3])
+async def test_items_of_a_map_keep_to_the_places_of_the_workflow(
+    places: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The node that runs them lends its own place to one of them."""
+    counts = Counts()
+
+    async def item(node_input: float) -> int:
+        return await counts.take(node_input)
+
+    async def over(ctx: NodeContext) -> Any:
+        await ctx.map(item, [1, 2, 3, 4])
+        return await ctx.map(item, [1, 2, 3, 4])
+
+    await output_of(Workflow(name="wf", max_concurrency=places, edges=[(START, over)]))
+    assert counts.most == places
+
+
+async def test_what_is_ready_takes_the_place_that_an_item_leaves(autojump_clock: trio.testing.MockClock) -> None:
+    """A node that had to wait is begun as soon as an item of another node has ended."""
+    begun = trio.Event()
+
+    async def item(node_input: int) -> int:
+        if node_input == 1:
+            await begun.wait()
+        else:
+            await trio.sleep(1)
+        return node_input
+
+    async def over(ctx: NodeContext) -> Any:
+        return await ctx.map(item, [1, 2])
+
+    async def first(node_input: Any) -> int:
+        await trio.sleep(1)
+        return 1
+
+    async def second(node_input: Any) -> int:
+        begun.set()
+        return 2
+
+    wf = Workflow(
+        name="wf",
+        max_concurrency=2,
+        edges=[(START, (over, first)), (first, second), ((over, second), JoinNode(name="all"))],
+    )
+    with trio.fail_after(60):
+        assert await output_of(wf) == {"over": [1, 2], "second": 2}
+
+
+@attrs.frozen
+class Known:
+    """What may be written."""
+
+    known: int = 0
+
+
+@pytest.mark.parametrize("on_failure", ["cancel_others", "collect"])
+async def test_an_output_that_is_refused_leaves_the_output_to_another(
+    on_failure: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A run whose end could not be stored has given no output, so another one may, while it waits or has failed."""
+    retry = RetryConfig(max_attempts=2, initial_delay=5, jitter=0)
+
+    async def refused(ctx: NodeContext) -> Event:
+        if ctx.attempt_count > 1:
+            return Event(route="none")
+        return Event(output="refused", route="end", state={"unknown": 1})
+
+    async def gives(node_input: Any) -> Event:
+        await trio.sleep(1)
+        return Event(output="given", route="end")
+
+    first = node(refused, retry=retry) if on_failure == "cancel_others" else refused
+    wf = Workflow(
+        name="wf",
+        state_schema=Known,
+        on_failure=on_failure,
+        edges=[
+            (START, (first, gives)),
+            (first, {"end": END, "on": ends, "none": nothing}),
+            (gives, {"end": END, "on": ends}),
+        ],
+    )
+    runner = runner_for(wf)
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        if on_failure == "collect":
+            with pytest.raises(StateSchemaError):
+                await run.wait()
+        else:
+            await run.wait()
+    assert [event.output for event in await stored_events(runner) if event.output is not None] == ["given"]
+
+
+async def nothing(node_input: Any) -> None:
+    """Gives nothing."""
+
+
+async def test_nothing_begins_behind_a_failure_that_is_collected(autojump_clock: trio.testing.MockClock) -> None:
+    """Also not when a lane has begun to wait since."""
+    begun: list[str] = []
+
+    async def fails(node_input: Any) -> None:
+        await trio.sleep(1)
+        raise ValueError("no")
+
+    async def asks(ctx: NodeContext) -> Any:
+        await trio.sleep(2)
+        return await ctx.request_input("What?")
+
+    async def works(node_input: Any) -> int:
+        await trio.sleep(3)
+        return 1
+
+    async def follows(node_input: Any) -> int:
+        begun.append("follows")
+        return 1
+
+    wf = Workflow(
+        name="wf",
+        on_failure="collect",
+        edges=[(START, (fails, asks, works)), (works, follows), ((fails, asks, follows), JoinNode(name="all"))],
+    )
+    with pytest.raises(ValueError, match="no"):
+        await output_of(wf)
+    assert begun == []
