@@ -169,3 +169,11 @@ def test_a_context_by_the_last_word_of_its_name() -> None:
     one.__annotations__["it"] = "None | missing.Context"
     with pytest.raises(WorkflowConfigurationError, match="cannot resolve"):
         Binding.of(one)
+
+
+@pytest.mark.parametrize(("inner", "text", "expected"), [("string", "3", "3"), ("integer", "3", 3)])
+def test_a_schema_that_goes_in_a_circle_is_read_by_what_else_it_says(inner: str, text: str, expected: object) -> None:
+    """A definition that leads to itself adds no kinds of values."""
+    below = {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}}
+    schema = {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": inner}]}, "b": below}}
+    assert arguments(annotated(Any), user(text), input_schema=schema, name="node") == {"city": expected}
