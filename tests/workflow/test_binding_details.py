@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Generator, Iterator
 from typing import Annotated, Any, Literal
 
@@ -51,6 +52,21 @@ def test_an_option_is_of_its_kind(option: Any, kind: Any) -> None:
     assert Binding.of(annotated(kind), state_schema_fields=options).name == "node"
     with pytest.raises(WorkflowConfigurationError, match="annotate both alike"):
         Binding.of(annotated(list), state_schema_fields=options)
+
+
+class Rate(enum.Enum):
+    """One of two rates."""
+
+    LOW = 0.5
+    HIGH = 1.5
+
+
+def test_numbers_to_choose_from_are_numbers() -> None:
+    """A class of them fits a field that holds numbers, and no text."""
+    Binding.of(annotated(Rate), state_schema_fields={"city": float})
+    Binding.of(annotated(float), state_schema_fields={"city": Rate})
+    with pytest.raises(WorkflowConfigurationError, match=r"the field 'city' of the state \(number\)"):
+        Binding.of(annotated(str), state_schema_fields={"city": Rate})
 
 
 @pytest.mark.parametrize(

@@ -261,3 +261,27 @@ async def test_words_beside_a_route_are_no_output() -> None:
     assert [event.text for event in events if event.text] == ["words"]
     assert run.answer is not None
     assert run.answer.output == {"given": "go"}
+
+
+@attrs.frozen(eq=False)
+class Breaks(Env):
+    """Fails where the run of a node is about to end."""
+
+    async def point(self, label: str) -> None:
+        """Fail there."""
+        if label.startswith("end of node "):
+            raise OSError("no room")
+
+
+async def test_an_end_of_a_failure_that_cannot_be_stored_says_where_it_was() -> None:
+    """What fails in the place of a failure that leads on has the path of the run in a note."""
+
+    async def fails(node_input: Any) -> None:
+        raise ValueError("no")
+
+    app = App("app", flow((START, fails, {FAILED: told})))
+    runner = InMemoryRunner(app=app, auto_create_session=True, env=Breaks())
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        with pytest.raises(OSError, match="no room") as caught:
+            await run.wait()
+    assert caught.value.__notes__ == ["in the node wf@1/fails@1"]
