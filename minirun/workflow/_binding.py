@@ -135,7 +135,7 @@ def _parameter(parameter: inspect.Parameter, where: str, namespace: dict[str, An
     hint = resolved(parameter.annotation, f"the annotation {parameter.annotation!r} of {spot}", namespace)
     has_default, is_open = parameter.default is not EMPTY, hint in (EMPTY, Any, object)
     rest, takes_content = _without(hint, (Content,))
-    if takes_content and rest is None:
+    if rest is None:  # nothing but messages
         return Parameter(parameter.name, has_default, None, frozenset(), False, True)
     compiler = Compiler()
     kind = SCALARS[rest] if isinstance(rest, type) and rest in SCALARS else compiler.compile(rest, spot)
@@ -493,10 +493,8 @@ def _check_annotation(function: Any, kind: FunctionKind, where: str) -> None:
     except (SyntaxError, IndexError):
         hint = annotation
     hints = [hint]
-    if "generator" in kind:
+    if "generator" in kind and not isinstance(hint, str):
         args = get_args(hint) if get_origin(hint) in _ONE_BY_ONE else ()
         hints = [args[0], *args[2:]] if args else []  # of a Generator, what it yields and returns
-        if not args and isinstance(hint, str):
-            hints = [hint]
     for each in hints:
         check_result(each, where, namespace)

@@ -142,7 +142,6 @@ def _claimed(
     once it has ended, whichever attempt that was in.
     """
     invocation = context._invocation
-    context._check_writable()
     invocation.secrets.check_name(node.name, "name of the node")
     told = given.text if isinstance(given, Content) else given
     ids, base = invocation.ids, f"{context._path}/{node.name}"

@@ -65,6 +65,7 @@ class NodeExecution:
         place: Its place among those that go on at once; until it begins, that of the run it is run from.
         lane: What the writes of those beside it are noted in, and its number among them.
         ending: Makes the event that it ends with of what it says at its end, checked: raises if it cannot end so.
+        on_failed: Told of each attempt that has failed, also of one whose end was refused.
         on_failure: Makes the event that it ends with if it has failed; None: the failure is raised.
         missing: Of a join: the predecessors that can come no more.
     """
@@ -79,6 +80,7 @@ class NodeExecution:
     place: Place | None
     lane: tuple[ConcurrentWrites, int] | None
     ending: Callable[[Event], Event]
+    on_failed: Callable[[], None] | None = None
     on_failure: Callable[[Exception], Event] | None = None
     missing: tuple[str, ...] = ()
 
@@ -103,6 +105,8 @@ class NodeExecution:
                 return await self._end(context, scope, await self._attempted(context, scope))
             except Exception as group:
                 error = _own(group)
+                if self.on_failed is not None:
+                    self.on_failed()
                 spent = await self._withdraw(context, attempt)
                 begin_again(context)
                 context._close(f"the attempt of the node {self.info_path} has ended")

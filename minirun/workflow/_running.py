@@ -172,8 +172,6 @@ class _Running:
         except BaseException as error:
             self._is_stopped = self._is_stopped or not is_pause(error)
             raise
-        finally:
-            self._ending = None if self._ending == run.id else self._ending
         self._fold(run.id, event)
 
     def _execution(self, run: NodeRun) -> NodeExecution:
@@ -192,9 +190,14 @@ class _Running:
             place=Place(self._slots),
             lane=(self._lanes.concurrent, run.serial),
             ending=partial(self._ended_by, run, info_path),
+            on_failed=partial(self._take_back, run.id),
             on_failure=self._failed_with if has_handler else None,
             missing=run.missing,
         )
+
+    def _take_back(self, run_id: str) -> None:
+        """An attempt of this run has failed, maybe at its end: what it was about to give is no output."""
+        self._ending = None if self._ending == run_id else self._ending
 
     def _failed_with(self, error: Exception) -> Event:
         """What a run says at its end that has failed, and whose failure leads somewhere."""
@@ -206,7 +209,6 @@ class _Running:
         """The event that the run ends with; raises if the graph cannot go on from there."""
         event = ending(info_path, last)
         outcome = outcome_of(event, run.input)
-        self._ending = None if self._ending == run.id else self._ending  # of an attempt that has failed at its end
         self._plan.check(run, outcome)
         if self._plan.is_terminal(run, outcome):
             self._workflow._check_output(outcome.output)

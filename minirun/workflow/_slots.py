@@ -81,7 +81,6 @@ class _Waiting:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._task = trio.lowlevel.current_task()
-        self._is_lent = False
 
     async def answered(self) -> bool:
         """Wait; return whether it is the place of the run above it, lent."""

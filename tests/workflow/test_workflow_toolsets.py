@@ -126,3 +126,9 @@ async def test_hooks_are_asked_and_people_are() -> None:
     assert run.answer is not None
     assert run.answer.output == "heard yes"
     assert set(seen) == {"allowed"}
+
+
+async def test_a_toolset_without_tools_says_that_there_are_none() -> None:
+    """The refusal names what there is, and that is nothing."""
+    with pytest.raises(MinirunError, match="found 'add'; there are: none"):
+        await output_of(Shelf([]), {"name": "add"})
