@@ -271,13 +271,15 @@ class Conversation:
             self._asked = None
         if kind == "answer" and code == _ACTIVE:
             return [], self._ask_again()
+        if kind == "answer":
+            self._cancels = False
         is_over = kind in ("answer", "utterance") and self._active is None
         return [LlmResponse(error_code=clean(code), error_message=message, turn_complete=is_over or None)], []
 
     def _ask_again(self) -> list[ClientEvent]:
         """The server has begun an answer by itself when it was asked: it is asked again after that, or once at once."""
         self._wanted = True
-        if self._active is not None or self._has_asked_again:
+        if self._has_asked_again:
             return []
         self._has_asked_again = True
         return self._next()

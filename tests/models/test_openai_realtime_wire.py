@@ -10,14 +10,14 @@ from typing import Any
 
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openai.types.realtime.realtime_client_event_param import RealtimeClientEventParam
 from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 
 from minirun.errors import ModelRequestError
 from minirun.models import ActivityEnd, ActivityStart, LiveConnectConfig, LlmResponse
-from minirun.models._wire_openai_realtime import SHOWN_MAX, Conversation, mime_rate
+from minirun.models._wire_openai_realtime import Conversation, mime_rate
 from minirun.models._wire_openai_session import RealtimeApi
 from minirun.types import Blob, Content, FunctionCall, FunctionResponse, GenerateContentConfig, Part
 
@@ -26,6 +26,7 @@ from ..provider_servers.strict import problem_with
 
 _known: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(RealtimeServerEvent)
 SOUND = base64.b64encode(bytes(4800)).decode()  # 100 ms
+MANUAL = {"automatic_activity_detection": {"disabled": True}}
 
 
 class Talk:
@@ -91,6 +92,10 @@ def result(id: str) -> Content:
     return Content(role="user", parts=[Part(function_response=FunctionResponse(id=id, name="look", response={}))])
 
 
+def calling(*ids: str) -> Content:
+    return Content(role="model", parts=[Part(function_call=FunctionCall(id=id, name="look")) for id in ids])
+
+
 # --- one answer at a time ---------------------------------------------------------------------------------------------
 
 
@@ -146,6 +151,61 @@ def test_a_question_that_is_refused_ends_the_turn() -> None:
     assert (told.error_code, told.error_message, told.turn_complete) == ("rate_limit_exceeded", "No.", True)
     talk.say("b")
     assert talk.asked == 2
+
+
+def test_a_question_that_is_refused_takes_its_cancellation_along() -> None:
+    """
+    Who has stopped a question that was refused then has not stopped the next one.
+    """
+    talk = Talk()
+    talk.say("a")
+    talk.send(talk.state.cancel())
+    talk.refuse(talk.sent[-1]["event_id"], "rate_limit_exceeded")
+    talk.say("b")
+    talk.begin()
+    assert talk.sent[-1]["type"] == "response.create"
+
+
+def test_an_error_about_nothing_that_was_asked_is_told() -> None:
+    """
+    That there is an answer already, said of no question of this side, has nothing asked again, and is told.
+    """
+    talk = Talk()
+    talk.say("a")
+    [told] = talk.refuse(None, "conversation_already_has_active_response")
+    assert (told.error_code, told.turn_complete) == ("conversation_already_has_active_response", None)
+    assert talk.asked == 1
+
+
+def test_an_error_about_a_question_that_was_answered_ends_no_turn() -> None:
+    """
+    A question is done with when its answer has ended: an error that names it later is told, and no more.
+    """
+    talk = Talk()
+    talk.say("a")
+    question = talk.sent[-1]["event_id"]
+    talk.begin()
+    talk.end()
+    [told] = talk.refuse(question, "server_error")
+    assert (told.error_code, told.turn_complete) == ("server_error", None)
+
+
+def test_what_an_utterance_does_to_errors() -> None:
+    """
+    An utterance that is refused ends the turn, also after the end of an answer; one that was taken is done with, and
+    the question about it is not.
+    """
+    talk = Talk(realtime_input_config=MANUAL)
+    talk.begin()
+    [commit] = talk.state.realtime(ActivityEnd())
+    talk.end()
+    [told] = talk.refuse(commit["event_id"], "input_audio_buffer_commit_empty")
+    assert told.turn_complete is True
+    [commit] = talk.state.realtime(ActivityEnd())
+    [question] = talk.state.want()
+    talk.take("input_audio_buffer.committed", item_id="u1", previous_item_id=None)
+    assert talk.refuse(commit["event_id"], "server_error")[0].turn_complete is None
+    assert talk.refuse(question["event_id"], "server_error")[0].turn_complete is True
 
 
 def test_while_the_user_speaks_the_server_is_not_asked() -> None:
@@ -204,10 +264,33 @@ def test_old_calls_of_a_history_are_not_waited_for() -> None:
     A call that has no result, though the user has said something after it, keeps nobody waiting.
     """
     talk = Talk()
-    calls = [Content(role="model", parts=[Part(function_call=FunctionCall(id=id, name="look"))]) for id in ("a", "b")]
     user = Content(role="user", parts=[Part(text="never mind, look there")])
-    talk.send(list(talk.state.history([calls[0], user, calls[1]])))
+    talk.send(list(talk.state.history([calling("a"), user, calling("b")])))
     talk.send(talk.state.items_of(result("b"), None))
+    talk.send(talk.state.want(answers_calls=True))
+    assert talk.asked == 1
+
+
+def test_what_answers_no_call_is_asked_at_once() -> None:
+    """
+    While calls wait for results, what the user says is answered all the same.
+    """
+    talk = Talk()
+    talk.send(list(talk.state.history([calling("a")])))
+    talk.say("and?")
+    assert talk.asked == 1
+
+
+@pytest.mark.parametrize("later", [Content(role="model", parts=[Part(text="hm")]), result("b")], ids=["words", "one"])
+def test_calls_of_a_history_wait_on(later: Content) -> None:
+    """
+    Calls at the end of a history wait for their results, though the model has said more or one of them has its own.
+    """
+    talk = Talk()
+    talk.send(list(talk.state.history([calling("a", "b"), later])))
+    talk.send(talk.state.items_of(result("b"), None))
+    assert talk.state.want(answers_calls=True) == []
+    talk.send(talk.state.items_of(result("a"), None))
     talk.send(talk.state.want(answers_calls=True))
     assert talk.asked == 1
 
@@ -270,6 +353,7 @@ def test_nothing_is_shown_after_an_interruption() -> None:
     assert (started.speech_started, started.item_id) == (True, "item_user")
     assert (cut.interrupted, cut.item_id) == (True, "item_1")
     assert talk.piece("output_audio", SOUND) == []
+    assert len(talk.piece("output_audio", SOUND, id="resp_of_nobody", item_id="item_0")) == 1
     assert talk.piece("output_audio_transcript", "more") == []
     assert talk.whole("output_audio_transcript", transcript="more") == []
     call = {"id": "item_2", "type": "function_call", "name": "look", "call_id": "a", "arguments": "{}"}
@@ -281,6 +365,8 @@ def test_nothing_is_shown_after_an_interruption() -> None:
     assert len(talk.piece("output_audio", SOUND, id="resp_2", item_id="item_3")) == 1
 
 
+@example(47, 9)
+@example(95, 9)
 @given(st.integers(1, 20_000), st.integers(-10, 10_000))
 def test_truncation_stays_within_what_was_shown(size: int, played_ms: int) -> None:
     """
@@ -296,14 +382,57 @@ def test_truncation_stays_within_what_was_shown(size: int, played_ms: int) -> No
 
 def test_of_old_answers_nothing_is_kept() -> None:
     """
-    How much was shown is known of the newest answers only.
+    How much was shown is known of the newest 64 answers only.
     """
     talk = Talk()
     talk.begin()
-    for number in range(SHOWN_MAX + 1):
+    for number in range(65):
         talk.piece("output_audio", SOUND, item_id=f"item_{number}")
     assert talk.state.truncate("item_0", 5) == []
     assert len(talk.state.truncate("item_1", 5)) == 1
+
+
+def test_an_answer_that_is_only_transcribed_yet_is_cut_off_by_name() -> None:
+    """
+    The item that was cut off is the newest of which anything was told, if only words of its transcript.
+    """
+    talk = Talk()
+    talk.begin()
+    talk.piece("output_audio", SOUND)
+    talk.piece("output_audio_transcript", "one", item_id="item_2")
+    assert talk.speech("started")[1].item_id == "item_2"
+
+
+def test_an_answer_that_has_not_ended_leaves_nothing_to_the_next() -> None:
+    """
+    If an answer begins though the one before has not ended, it has no calls of that one, and is not cancelled with it.
+    """
+    talk = Talk()
+    talk.say("a")
+    talk.send(talk.state.cancel())
+    talk.begin()
+    call = {"id": "item_2", "type": "function_call", "name": "look", "call_id": "a", "arguments": "{}"}
+    talk.take("response.output_item.done", response_id="resp_1", output_index=0, item=call)
+    sent = len(talk.sent)
+    talk.begin("resp_2")
+    assert len(talk.sent) == sent
+    assert talk.end(id="resp_2")[0].content is None
+
+
+def test_an_answer_that_has_ended_leaves_nothing_behind() -> None:
+    """
+    An end that comes twice tells calls once, and a text whose item has the name of an earlier one is told whole.
+    """
+    talk = Talk()
+    talk.begin()
+    talk.piece("output_text", "on")
+    call = {"id": "item_2", "type": "function_call", "name": "look", "call_id": "a", "arguments": "{}"}
+    assert talk.end(output=[call])[0].content is not None
+    assert talk.end()[0].content is None
+    talk.begin("resp_2")
+    [said] = talk.whole("output_text", text="one")
+    assert said.content is not None
+    assert said.content.text == "one"
 
 
 def test_cancelling_before_the_answer_begins() -> None:
@@ -338,8 +467,7 @@ def test_who_begins_to_speak_stops_the_answer() -> None:
     """
     With the client's signals, the beginning of an activity cancels; with NO_INTERRUPTION it does not.
     """
-    manual = {"automatic_activity_detection": {"disabled": True}}
-    for config, sent in ((manual, ["response.cancel"]), ({**manual, "activity_handling": "NO_INTERRUPTION"}, [])):
+    for config, sent in ((MANUAL, ["response.cancel"]), ({**MANUAL, "activity_handling": "NO_INTERRUPTION"}, [])):
         talk = Talk(realtime_input_config=config)
         talk.begin()
         assert talk.send(talk.state.realtime(ActivityStart())) == sent
@@ -347,13 +475,34 @@ def test_who_begins_to_speak_stops_the_answer() -> None:
 
 def test_an_utterance_of_the_client_is_wanted_if_it_has_sound() -> None:
     """
-    The end of an activity commits; 100 milliseconds of sound make it a question.
+    The end of an activity commits; 100 milliseconds of sound, 4800 bytes, make it a question.
     """
-    for ms, wanted in ((99, False), (100, True)):
-        talk = Talk(realtime_input_config={"automatic_activity_detection": {"disabled": True}})
-        talk.send(talk.state.realtime(Blob(data=bytes(ms * 48), mime_type="audio/pcm")))
+    for size, wanted in ((4799, False), (4800, True)):
+        talk = Talk(realtime_input_config=MANUAL)
+        talk.send(talk.state.realtime(Blob(data=bytes(size), mime_type="audio/pcm")))
         assert talk.state.ends_utterance(ActivityEnd()) is wanted
         assert talk.send(talk.state.realtime(ActivityEnd())) == ["input_audio_buffer.commit"]
+
+
+def test_each_utterance_needs_sound_of_its_own() -> None:
+    """
+    When the server has made an utterance of what it heard, the sound is counted from nothing again.
+    """
+    talk = Talk(realtime_input_config=MANUAL)
+    for size in (4800, 4799):
+        talk.send(talk.state.realtime(Blob(data=bytes(size), mime_type="audio/pcm")))
+        assert talk.state.ends_utterance(ActivityEnd()) is (size == 4800)
+        talk.take("input_audio_buffer.committed", item_id="u1", previous_item_id=None)
+
+
+@pytest.mark.parametrize("kind", ["speech_started", "speech_stopped", "committed"])
+def test_an_utterance_without_a_name(kind: str) -> None:
+    """
+    An utterance whose item the server does not name has no item.
+    """
+    talk = Talk(realtime_input_config=MANUAL)
+    [[told], _] = talk.state.take({"type": f"input_audio_buffer.{kind}"})
+    assert told.item_id is None
 
 
 # --- texts in pieces --------------------------------------------------------------------------------------------------
@@ -380,6 +529,20 @@ def test_what_is_done_repeats_nothing() -> None:
             talk.piece("output_text", piece)
         texts = [each.content.text for each in talk.whole("output_text", text=whole) if each.content is not None]
         assert texts == ([rest] if rest else [])
+
+
+def test_a_text_without_an_index_is_the_first_of_its_item() -> None:
+    """
+    A whole text whose place in its item is not told, or is told wrongly, adds to what came of the first.
+    """
+    for where in ({}, {"content_index": "0"}):
+        talk = Talk()
+        talk.begin()
+        talk.piece("output_text", "one")
+        done = {"type": "response.output_text.done", "item_id": "item_1", "text": "one two", **where}
+        [[said], _] = talk.state.take(done)
+        assert said.content is not None
+        assert said.content.text == " two"
 
 
 def test_arguments_in_pieces_are_joined() -> None:
@@ -417,6 +580,48 @@ def test_transcripts_of_two_utterances_do_not_mix() -> None:
     assert [(each.item_id, each.input_transcription.text) for each in rests if each.input_transcription] == [
         ("u2", "rld"), ("u1", "llo"),
     ]  # fmt: skip
+    [closed] = talk.take(f"{prefix}.completed", item_id="u3", content_index=0, transcript="", usage=usage)
+    assert closed.input_transcription is not None
+    assert (closed.input_transcription.text, closed.input_transcription.finished) == (None, True)
+
+
+def test_a_transcript_that_comes_after_all_is_told_whole() -> None:
+    """
+    Pieces of a transcript that has failed do not count: if it comes all the same, it is told from its beginning.
+    """
+    talk = Talk()
+    prefix = "conversation.item.input_audio_transcription"
+    talk.take(f"{prefix}.delta", item_id="u1", delta="he")
+    talk.take(f"{prefix}.failed", item_id="u1", content_index=0, error={"code": "no", "message": "No."})
+    usage = {"type": "duration", "seconds": 1.0}
+    [told] = talk.take(f"{prefix}.completed", item_id="u1", content_index=0, transcript="hello", usage=usage)
+    assert told.input_transcription is not None
+    assert told.input_transcription.text == "hello"
+
+
+def test_a_call_without_an_id_has_none() -> None:
+    """
+    A call that the server gives no id has none, rather than an empty one.
+    """
+    talk = Talk()
+    talk.begin()
+    [[end], _] = talk.state.take(
+        {"type": "response.done", "response": {"status": "completed", "output": [{"type": "function_call"}]}}
+    )
+    assert end.content is not None
+    assert [call.id for call in end.content.calls] == [None]
+
+
+@pytest.mark.parametrize("kind", ["created", "updated"])
+def test_the_version_of_the_model_is_the_last_that_was_told(kind: str) -> None:
+    """
+    Answers have the version that the session says, and keep it when the session is told of without one.
+    """
+    talk = Talk()
+    for model in ({"model": "gpt-r"}, {}):
+        talk.state.take({"type": f"session.{kind}", "session": {"type": "realtime", **model}})
+    talk.begin()
+    assert talk.end()[0].model_version == "gpt-r"
 
 
 def test_without_a_transcript_none_is_told() -> None:
@@ -469,6 +674,19 @@ def test_a_content_of_nothing_is_refused() -> None:
     talk = Talk()
     with pytest.raises(ModelRequestError, match="found none"):
         talk.state.items_of(Content(role="user", parts=[Part(inline_data=Blob(data=b"", mime_type="audio/wav"))]), None)
+
+
+def test_how_much_sound_may_come_at_once() -> None:
+    """
+    One byte is enough for an event, and what is 15 MiB as base64 is not too much.
+    """
+    for size in (1, 15 * 2**20 * 3 // 4):
+        talk = Talk()
+        [event] = talk.state.realtime(Blob(data=bytes(size), mime_type="audio/pcm"))
+        assert len(base64.b64decode(event["audio"])) == size
+    for size in (0, 15 * 2**20 * 3 // 4 + 1):
+        with pytest.raises(ModelRequestError, match=f"expected 1 to 11796480 bytes of sound at once, found {size}"):
+            Talk().state.realtime(Blob(data=bytes(size), mime_type="audio/pcm"))
 
 
 @pytest.mark.parametrize(
