@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
-from minirun import LlmAgent, ToolContext
-from minirun.errors import InvalidValueError
+from minirun import Event, LlmAgent, ToolContext
+from minirun.errors import InvalidValueError, InvocationEndedError
 from minirun.memory import MemoryEntry
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import BaseTool, FunctionTool, load_artifacts
@@ -208,3 +210,62 @@ async def test_names_of_artifacts_are_a_list_of_texts(names: Any) -> None:
     events, _ = await run_to_end(runner_for(LlmAgent(name="a", model=model, tools=[load_artifacts])))
     [response] = [each.response for event in events for each in event.get_function_responses()]
     assert response["error"]["message"].startswith("expected artifact_names to be a list of names, found ")
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+async def answered(*tools: Any, calls: list[Any]) -> list[Any]:
+    """What the calls of one turn are answered with."""
+    agent = LlmAgent(name="a", model=ScriptedLlm([calls, "done"]), tools=[*tools])
+    events, _ = await run_to_end(runner_for(agent))
+    return [each.response for event in events for each in event.get_function_responses()]
+
+
+async def test_what_a_tool_forgets_to_await_fails_the_call() -> None:
+    """It has not happened, so the model is not told that it has."""
+
+    async def forgets(tool_context: ToolContext) -> str:
+        """Forget."""
+        tool_context.emit(Event(message="lost"))  # type: ignore[unused-coroutine]  # what is tested
+        return "done"
+
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        [response] = await answered(FunctionTool(forgets), calls=[call("forgets")])
+    assert response["error"]["type"] == "TypeError"
+    assert "found a call without `await`" in response["error"]["message"]
+
+
+async def test_the_context_of_a_call_that_has_ended_tells_which_it_was() -> None:
+    """What was kept of it can do nothing any more."""
+    kept: list[ToolContext] = []
+
+    async def keeps(tool_context: ToolContext) -> str:
+        """Keep it."""
+        kept.append(tool_context)
+        return "kept"
+
+    await answered(FunctionTool(keeps), calls=[call("keeps")])
+    with pytest.raises(InvocationEndedError, match=r"the call \S+ of 'keeps' has ended"):
+        await kept[0].emit(Event(message="late"))
+
+
+async def test_no_more_calls_of_a_tool_than_it_takes(autojump_clock: trio.testing.MockClock) -> None:
+    """With `max_concurrency=1` each call begins when the one before has ended, also by a failure."""
+    now: list[int] = []
+    most: list[int] = []
+
+    async def works(n: int) -> int:
+        """Work."""
+        now.append(n)
+        most.append(len(now))
+        await trio.sleep(1)
+        now.remove(n)
+        if n == 2:
+            raise ValueError("two")
+        return n
+
+    tool = FunctionTool(works, max_concurrency=1)
+    responses = await answered(tool, calls=[call("works", n=n) for n in (1, 2, 3)])
+    assert most == [1, 1, 1]
+    assert [each.get("result") for each in responses] == [1, None, 3]
