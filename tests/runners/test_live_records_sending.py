@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from trio.testing import MockClock
@@ -168,6 +169,11 @@ class Calm(ScriptedLive):
             yield connection
 
 
+def answered(first: list[Any], sent: LiveSent) -> list[Any] | None:
+    """All that the server says, if this was what begins it."""
+    return first if sent.text == "a" else None
+
+
 async def test_closing_waits_for_the_answer_after_one_that_was_cut_off(autojump_clock: MockClock) -> None:
     """The server says late that the first one is interrupted, and then that it is over: the second one is owed."""
     found = []
@@ -176,8 +182,8 @@ async def test_closing_waits_for_the_answer_after_one_that_was_cut_off(autojump_
         [LlmResponse(interrupted=True, item_id="a1"), pause(1), over("a1")],
     ]
     for end in ends:
-        first = [sound(2000, "a1", "one "), pause(2), *end, pause(2), sound(500, "a2", "two"), over("a2")]
-        model = Calm(lambda sent, first=first: first if sent.text == "a" else None, dialect="openai")
+        first: list[Any] = [sound(2000, "a1", "one "), pause(2), *end, pause(2), sound(500, "a2", "two"), over("a2")]
+        model = Calm(partial(answered, first), dialect="openai")
         async with new_runner(model) as runner:
             found.append(await recorded(runner, model, acting("a", 0.5, doing("interrupt"), 1, "b", 2.5), pieces=True))
     assert "\n".join(found) == records("""
