@@ -53,7 +53,7 @@ class Slow(ScriptedLive):
 
 
 class Deaf(ScriptedLive):
-    """A server whose first connection takes no items: sending one fails, and the connection is over."""
+    """A server whose first connection takes no items, nor what is too loud: sending that fails."""
 
     @asynccontextmanager
     async def connect(self, request: LlmRequest) -> AsyncIterator[Any]:
@@ -62,8 +62,10 @@ class Deaf(ScriptedLive):
             take = connection.send_content
 
             async def send_content(content: Content, **more: Any) -> None:
-                if connection.number == 1 and any(each.scheduling for each in content.responses):
-                    self.play(drop())
+                is_item = any(each.scheduling for each in content.responses)
+                if connection.number == 1 and (is_item or content.text == "too loud"):
+                    if is_item:
+                        self.play(drop())
                     raise ModelConnectionError("the line is bad")
                 await take(content, **more)
 

@@ -57,7 +57,7 @@ class Sending:
         self._gone: set[str] = set()  # what has gone over the present connection
         self._refused: set[str] = set()  # types of sound and pictures of which the caller was told that over it none go
         self._is_told = False  # whether the server tells what is
-        self._is_resumed = False  # whether the connection goes on with the session of the one before
+        self._is_resumed: bool  # whether the connection goes on with the session of the one before
         self._may_send = trio.Event()
         self._may_send.set()
         self._has_sound = False  # whether sound has gone out since the client has said last that it was all
