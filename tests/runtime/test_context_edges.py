@@ -185,7 +185,8 @@ async def test_what_an_earlier_attempt_has_said_is_given_back_at_a_checkpoint() 
     async def try_it(tool_context: ToolContext) -> str:
         """Try it."""
         with assert_checkpoints():
-            attempts.append(await tool_context.emit(Event(message="trying")))
+            event = await tool_context.emit(Event(message="trying"))
+        attempts.append(event)
         if len(attempts) == 1:
             raise OSError("once")
         return "done"
@@ -194,7 +195,7 @@ async def test_what_an_earlier_attempt_has_said_is_given_back_at_a_checkpoint() 
     runner = runner_for(LlmAgent(name="a", model=ScriptedLlm([call("try_it"), "done"]), tools=[tool]))
     events, _ = await run_to_end(runner)
     assert [event.text for event in events if event.text] == ["trying", "done"]
-    assert attempts[0] == attempts[1]
+    assert attempts == [events[1]] * 2
 
 
 async def test_who_is_cancelled_says_nothing() -> None:
