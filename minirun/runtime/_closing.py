@@ -80,7 +80,7 @@ async def _emit(context: InvocationContext, event: Event) -> None:
 def _error_event(context: InvocationContext, error: BaseException) -> Event:
     author, branch, node = context._invocation.failures.origin(error)
     text = context._invocation.secrets.text_of(error)
-    message = text.encode("utf-8", "replace").decode() if text else type(error).__name__
+    message = text.encode(errors="replace").decode() if text else type(error).__name__
     return Event(
         author=author, branch=branch, node_info=node, error_code=type(error).__name__, error_message=message
     )

@@ -10,11 +10,11 @@ import pytest
 from minirun import App, InMemoryRunner, LlmAgent, RunConfig, Runner
 from minirun.agents import Guardrail
 from minirun.code_executors import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
-from minirun.errors import GuardrailTripwireError, InvalidValueError, ModelConnectionError
+from minirun.errors import GuardrailTripwireError, InvalidValueError, ModelConnectionError, ModelRetry
 from minirun.models import LlmResponse
 from minirun.planners import PlanReActPlanner
 from minirun.testing import ScriptedLlm, call
-from minirun.types import Blob, Content, FileData, Part
+from minirun.types import Blob, Content, FileData, Part, UsageMetadata
 
 from ..helpers import look, run_to_end, stored_events
 
@@ -241,3 +241,62 @@ async def test_an_instruction_that_is_no_text_that_can_be_stored_fails_the_run()
         await run_to_end(runner_of(agent))
     found = "found a lone surrogate at character 2"
     assert str(caught.value) == f"GenerateContentConfig.system_instruction: expected text that UTF-8 can write, {found}"
+
+
+async def test_what_replaces_an_answer_is_the_models_and_was_given_as_its_own() -> None:
+    """It costs what the model's answer has cost, and has ended as that; what that was about is gone with it."""
+    answer = LlmResponse(
+        content=Content(role="model", parts=[Part(text="secret")]),
+        turn_complete=True,
+        finish_reason="STOP",
+        model_version="m-1",
+        usage_metadata=UsageMetadata(total_token_count=7),
+        custom_metadata={"said": "secret"},
+    )
+    agent = LlmAgent(name="a", model=ScriptedLlm([answer]), output_guardrails=[saying("nothing")])
+    events, _ = await run_to_end(runner_of(agent))
+    event = events[-1]
+    content = event.content
+    assert content is not None
+    assert (content.role, content.text) == ("model", "nothing")
+    assert (event.turn_complete, event.finish_reason, event.model_version) == (True, "STOP", "m-1")
+    assert (event.usage_metadata, event.custom_metadata) == (UsageMetadata(total_token_count=7), None)
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        (None, {"verdict": "passed", "guardrails": ["first"]}),
+        ("other", {"verdict": "replaced", "guardrails": ["first"]}),
+        (ModelRetry("be kind"), {"verdict": "retry", "guardrails": ["first"]}),
+    ],
+)
+async def test_a_verdict_is_stored_by_the_names_of_who_has_looked(says: Any, told: dict[str, Any]) -> None:
+    """It says what has become of the message; what the model is shown instead is the user's."""
+
+    def first(context: Any, content: Content) -> Any:
+        if isinstance(says, Exception):
+            raise says
+        return says
+
+    agent = LlmAgent(name="a", model=ScriptedLlm(["fine"]), input_guardrails=[Guardrail(first, parallel=False)])
+    runner = runner_of(agent)
+    await run_to_end(runner)
+    _, verdict, _ = await stored_events(runner)
+    assert verdict.output == told
+    assert verdict.content is None or verdict.content.role == "user"
+    assert (verdict.content is None) == (says is None)
+
+
+@pytest.mark.parametrize(("where", "role"), [("input_guardrails", "user"), ("output_guardrails", "model")])
+async def test_a_text_that_replaces_something_is_shown_to_the_next_as_of_the_same_role(where: str, role: str) -> None:
+    """What the user has said stays the user's, and an answer the model's."""
+    seen: list[tuple[str | None, str]] = []
+
+    def second(context: Any, content: Content) -> str | None:
+        seen.append((content.role, content.text))
+        return "two" if content.text != "one" else None
+
+    fields: dict[str, Any] = {where: [Guardrail(saying("one")), Guardrail(second)]}
+    await run_to_end(runner_of(LlmAgent(name="a", model=ScriptedLlm(lambda request: "go"), **fields)))
+    assert seen == [(role, "go"), (role, "one")]

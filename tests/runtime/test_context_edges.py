@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, assert_checkpoints
 
 from minirun import BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, RunConfig, Runner, ToolContext
 from minirun.credentials import AuthConfig, AuthCredential, InMemoryCredentialService
 from minirun.errors import DeadlineExceededError, InvalidValueError, SecretError
 from minirun.testing import ScriptedLlm, call
+from minirun.tools import FunctionTool, RetryConfig
 from minirun.types import Blob, Part
 
 from ..helpers import PLACE, Logic, run_to_end, runner_for, stored_events
@@ -175,3 +176,76 @@ async def test_an_interrupt_before_anything_new_ends_what_is_resumed(autojump_cl
         async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
             await run.wait()
     assert run.status == "failed"
+
+
+async def test_what_an_earlier_attempt_has_said_is_given_back_at_a_checkpoint() -> None:
+    """It is not said twice, and others have their turn all the same."""
+    attempts: list[Event] = []
+
+    async def try_it(tool_context: ToolContext) -> str:
+        """Try it."""
+        with assert_checkpoints():
+            event = await tool_context.emit(Event(message="trying"))
+        attempts.append(event)
+        if len(attempts) == 1:
+            raise OSError("once")
+        return "done"
+
+    tool = FunctionTool(try_it, retry=RetryConfig(max_attempts=2, initial_delay=0, jitter=0))
+    runner = runner_for(LlmAgent(name="a", model=ScriptedLlm([call("try_it"), "done"]), tools=[tool]))
+    events, _ = await run_to_end(runner)
+    assert [event.text for event in events if event.text] == ["trying", "done"]
+    assert attempts == [events[1]] * 2
+
+
+async def test_who_is_cancelled_says_nothing() -> None:
+    """Neither as the first thing of a run nor later, and nor are fragments shown."""
+    said: list[str] = []
+
+    async def logic(ctx: InvocationContext) -> None:
+        for text in ("one", "two"):
+            for partial_ in (True, False):
+                with trio.CancelScope() as scope:
+                    scope.cancel()
+                    await ctx.emit(Event(message=f"not {text}", partial=partial_ or None))
+                    said.append(text)
+            await ctx.emit(Event(message=text))
+
+    runner = runner_for(logic)
+    events, _ = await run_to_end(runner)
+    assert ([event.text for event in events], said) == (["one", "two"], [])
+    assert [event.text for event in await stored_events(runner)] == ["go", "one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(ValueError("a\ud800b"), "a?b"), (ValueError(), "ValueError"), (OSError("é"), "é")]
+)
+async def test_a_failure_is_stored_as_text_that_every_store_takes(error: Exception, told: str) -> None:
+    """One that says nothing is called what it is."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        raise error
+
+    runner = runner_for(logic)
+    with pytest.raises(type(error)):
+        await run_to_end(runner)
+    event = (await stored_events(runner))[-1]
+    assert (event.error_code, event.error_message, event.author) == (type(error).__name__, told, "agent")
+
+
+async def test_what_is_said_of_a_failure_and_at_the_end_of_all_is_marked() -> None:
+    """A replay does not wait for what is said while an exception is handled; nothing follows what ends all."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="in order"))
+        try:
+            raise OSError
+        except OSError:
+            await ctx.emit(Event(message="aside"))
+            await ctx.emit(Event(id="mine", message="by its id"))
+        ctx.end_invocation = True
+        await ctx.emit(Event(message="last"))
+
+    found = [event.actions for event in await ran(logic)]
+    assert [bool(actions.replay.aside) for actions in found] == [False, True, False, False]
+    assert [bool(actions.end_invocation) for actions in found] == [False, False, False, True]
