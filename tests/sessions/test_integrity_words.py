@@ -117,6 +117,17 @@ CHANGES: tuple[tuple[str, ...], ...] = (
         )
         for change in ("log = 1", "log = 2", "last_seq = 15")
     ),
+    (
+        "DELETE FROM events WHERE log = 5",
+        "UPDATE sessions SET revision = 16, update_time = 5.0, chain ="
+        " (SELECT chain FROM events WHERE log = 1 AND seq = 16) WHERE id = 5",
+        "UPDATE shared_pasts SET last_seq = 15 WHERE session = 5",
+        "INSERT INTO shared_pasts VALUES (5, 16, 16, 1)",
+    ),
+    (
+        "DELETE FROM shared_pasts WHERE session = 6 AND first_seq = 3",
+        "UPDATE shared_pasts SET last_seq = 3 WHERE session = 6",
+    ),
     ("DELETE FROM events WHERE log = 4",),
     ("DELETE FROM shared_pasts WHERE session = 6 AND log = 4",),
     ("UPDATE shared_pasts SET log = 4 WHERE session = 5",),

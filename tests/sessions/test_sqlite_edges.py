@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minirun import Event, EventActions, SqliteSessionService
-from minirun.errors import ConfigurationError
+from minirun.errors import ConfigurationError, StorageReadOnlyError
 from minirun.events import Replay
 from minirun.sessions import InvocationStatus
 from minirun.sessions._sqlite._leases import LEASE_S, Leases
@@ -79,6 +79,8 @@ def test_where_no_boot_is_known_the_wall_clock_decides() -> None:
     """Also about an owner that knows its own."""
     assert leases(None, machine="").is_free(row(f"other:{BOOT}:{NOW - 9}", NOW + 1)) is False
     assert leases(None, machine="").is_free(row(f"other:{BOOT}:{NOW + 9}", NOW)) is True
+    assert leases(None, machine="").is_free(row("other", NOW + 1)) is False
+    assert leases(None, machine="").is_free(row("other", NOW)) is True
 
 
 def test_a_lease_of_its_own_is_free_for_a_service(tmp_path: Path) -> None:
@@ -87,12 +89,29 @@ def test_a_lease_of_its_own_is_free_for_a_service(tmp_path: Path) -> None:
     owner, expires = own.taken()
     assert owner.split(":") == [own.owner, BOOT, str(NOW + LEASE_S)]
     assert expires == NOW + LEASE_S
+    own.lock_owner()
+    lock = own.lock
+    own.lock_owner()
+    assert own.lock is lock
+    assert lock is not None
     assert own.is_free(row(owner, expires))
+    assert not leases(tmp_path / "a.db").is_free(row(owner, expires))
+    own.release()
+    assert leases(tmp_path / "a.db").is_free(row(owner, expires))
     assert own.is_mine(row(owner, expires))
     assert not own.is_mine(row(None, None))
     assert not own.is_mine(row("other", expires))
     assert len(own.owner) == 16
     assert leases(tmp_path / "a.db").owner != own.owner
+
+
+def test_an_owner_without_a_file_needs_no_lock_and_one_without_a_folder_can_have_none(tmp_path: Path) -> None:
+    """The second is told what is in the way."""
+    own = leases(None)
+    own.lock_owner()
+    assert own.lock is None
+    with pytest.raises(StorageReadOnlyError, match="cannot make a lock file beside it: "):
+        leases(tmp_path / "none" / "a.db").lock_owner()
 
 
 async def test_a_row_with_an_owner_and_no_end_keeps_nobody_out(tmp_path: Path) -> None:

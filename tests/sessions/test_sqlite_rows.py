@@ -12,6 +12,8 @@ import pytest
 
 from minirun import Event, EventActions, SqliteSessionService
 from minirun.errors import (
+    SessionNotFoundError,
+    StaleSessionError,
     StorageBusyError,
     StorageCorruptError,
     StorageError,
@@ -20,18 +22,22 @@ from minirun.errors import (
     StorageReadOnlyError,
     StorageRolledBackError,
 )
-from minirun.sessions import InvocationStatus
+from minirun.sessions import InvocationStatus, SessionKey
 from minirun.sessions._calls import Pending
 from minirun.sessions._kept import SESSION_BYTES, memory_of
 from minirun.sessions._scoped import SEQ_MAX, Segment
 from minirun.sessions._sqlite._errors import ADVICE, damage, is_busy, result_code, storage_error
 from minirun.sessions._sqlite._file import Transaction
+from minirun.sessions._sqlite._leases import Leases
 from minirun.sessions._sqlite._logs import NUMBER_MAX, base_no, link, may_be_called, newest_no, next_no, read_lines
+from minirun.sessions._sqlite._owner_lock import OwnerLock
 from minirun.sessions._sqlite._rows import call_of, read_open_calls, row_of, stored_status, write_call
 from minirun.sessions._sqlite._state import read_key, read_state, read_value, stays_within
+from minirun.sessions._sqlite._turn import check_writer
 from minirun.sessions._state import Scope
+from minirun.sessions._store import ChangedMeanwhileError
 
-from ..stores import HERE, KEY, get, sql
+from ..stores import HERE, KEY, Clock, get, sql
 from .test_changed_cells import opened
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -211,6 +217,71 @@ def test_a_run_may_be_called_by_a_message_or_as_another_has_its_session(db: sqli
     assert may_be_called(db, 2, 0) is False
     assert may_be_called(db, 2, 1) is True
     assert may_be_called(db, 99, 1) is False
+
+
+# --- whose turn it is -------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Live:
+    """What is asked of a live session."""
+
+    incarnation: int
+    key: SessionKey = KEY
+
+
+@attrs.frozen
+class Writer:
+    """What is asked of a writer."""
+
+    epoch: int | None
+
+
+NOBODY, ENTERING = None, Writer(None)
+TURNS: dict[str, tuple[str, Writer | None, int | None]] = {
+    "from outside": ("", NOBODY, 3),
+    "from outside, where a lease is over": ("lease_owner = 'other', lease_expires = 1.0", NOBODY, 4),
+    "from outside, where another has it": ("lease_owner = 'other', lease_expires = 9e9", NOBODY, None),
+    "a run that enters": ("", ENTERING, 4),
+    "a run that enters where a lease is over": ("lease_owner = 'other', lease_expires = 1.0", ENTERING, 4),
+    "a run that enters where another has it": ("lease_owner = 'other', lease_expires = 9e9", ENTERING, None),
+    "a run that has it": ("lease_owner = 'mine', lease_expires = 9e9", Writer(3), 3),
+    "a run that has it no more": ("lease_owner = 'other', lease_expires = 9e9", Writer(2), None),
+    "from outside, on top of another event": ("revision = 0", NOBODY, None),
+    "a run on top of another event": ("revision = 0", Writer(3), None),
+    "from outside, on top of another history": ("chain = zeroblob(32)", NOBODY, None),
+    "a run on top of another history": ("chain = zeroblob(32)", Writer(3), None),
+}
+
+
+@pytest.mark.parametrize("case", TURNS)
+def test_who_may_write_goes_on_under_an_epoch(case: str, db: sqlite3.Connection, tmp_path: Path) -> None:
+    """The lease's own; the next one for who enters, and for who ends the lease of another."""
+    change, writer, epoch = TURNS[case]
+    lock = OwnerLock(tmp_path / "a.db", "other")
+    db.execute("UPDATE sessions SET lease_epoch = 3 WHERE id = 2")
+    [(mark,)] = db.execute("SELECT chain FROM sessions WHERE id = 2").fetchall()
+    if change:
+        db.execute(f"UPDATE sessions SET {change} WHERE id = 2")
+    asked: Any = (db, Leases(tmp_path / "a.db", Clock([1e9])), Live(2), writer, 1, mark)
+    if epoch is not None:
+        row, found = check_writer(*asked)
+        assert (row.id, found) == (2, epoch)
+    elif writer is None:
+        with pytest.raises(ChangedMeanwhileError):
+            check_writer(*asked)
+    else:
+        words = "taken the session over" if writer.epoch else "entered it first"
+        with pytest.raises(StaleSessionError, match=f"was read at revision 1 and is at .: another process has {words}"):
+            check_writer(*asked)
+    lock.release()
+
+
+def test_a_session_that_was_deleted_is_nobodys_turn(db: sqlite3.Connection) -> None:
+    """It is told by its name."""
+    asked: Any = (db, Leases(None, Clock([1e9])), Live(99), None, 1, b"")
+    with pytest.raises(SessionNotFoundError, match=f"{KEY} was deleted"):
+        check_writer(*asked)
 
 
 # --- state ------------------------------------------------------------------------------------------------------------

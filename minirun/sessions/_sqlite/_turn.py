@@ -33,15 +33,16 @@ def check_writer(
         msg = f"{live.key} was deleted"
         raise SessionNotFoundError(msg)
     row = row_of(columns)
-    entered = writer is not None and writer.epoch is not None
-    free = row.epoch == writer.epoch if writer is not None and entered else leases.is_free(row)
+    entered = None if writer is None else writer.epoch
+    free = leases.is_free(row) if entered is None else row.epoch == entered
     if free and row.revision == revision and row.chain == mark:
-        return row, row.epoch if entered or (writer is None and row.owner is None) else row.epoch + 1
+        stays = entered is not None or (writer is None and row.owner is None)
+        return row, row.epoch if stays else row.epoch + 1
     if writer is None:
         raise ChangedMeanwhileError
     msg = (
         f"{live.key} was read at revision {revision} and is at {row.revision}: another process has "
-        f"{'taken the session over' if entered else 'entered it first'}, or the file is another one; "
+        f"{'entered it first' if entered is None else 'taken the session over'}, or the file is another one; "
         "run the message again"
     )
     raise StaleSessionError(msg)
