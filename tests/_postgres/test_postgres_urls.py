@@ -213,7 +213,7 @@ def test_whatever_other_drivers_take_in_a_url_is_known(option: str) -> None:
 
 def test_a_sqlite_url_passes_on_how_much_is_kept() -> None:
     """As the service for Postgres takes it, so does the one for files, which refuses what is no number."""
-    assert DatabaseSessionService("sqlite://", cache_bytes=0)
+    assert type(DatabaseSessionService("sqlite://", cache_bytes=0)) is FOR_FILES[DatabaseSessionService]
     with pytest.raises(ConfigurationError, match="cache_bytes to be an integer from 0 up, found -1"):
         DatabaseSessionService("sqlite://", cache_bytes=-1)
 

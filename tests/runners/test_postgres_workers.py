@@ -136,6 +136,17 @@ async def test_the_claims_of_a_worker_that_is_gone_are_free_at_once() -> None:
         assert await work.claim(found, 1) == found
 
 
+async def test_who_hears_nothing_waits_as_long_as_it_has_said() -> None:
+    """But at first, when it may have missed something, and when the connection is new."""
+    async with workers(new_database(), 1) as (service,):
+        work = work_of(service)
+        async with work.watching():
+            began = trio.current_time()
+            for _ in range(3):
+                await work.wait(0.02)
+            assert trio.current_time() - began >= 0.02
+
+
 async def test_claims_that_are_long_over_are_swept() -> None:
     """Rows of work that was done do not pile up."""
     async with workers(new_database(), 1) as (service,):

@@ -9,7 +9,7 @@ import pytest
 from minirun.sessions import DatabaseSessionService
 
 from ..postgres import new_database
-from ..stores import HERE, KEY, ElsewhereInPostgres, append, get
+from ..stores import HERE, KEY, ElsewhereInPostgres, Where, append, get
 
 STATE = {f"key {number}": number for number in range(50)}
 
@@ -35,7 +35,7 @@ async def catch_up(service: DatabaseSessionService, other: DatabaseSessionServic
 
 
 async def import_it(service: DatabaseSessionService, other: DatabaseSessionService) -> None:
-    place = {**HERE, "session_id": "before"}
+    place = Where(app_name="app", user_id="u", session_id="before")
     session = await other.create_session(**place)
     for key, value in STATE.items():
         await append(other, session, "x", **{key: value, f"other {key}": value})

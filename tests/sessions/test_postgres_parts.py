@@ -10,7 +10,13 @@ import trio
 
 from minirun import Event, EventActions
 from minirun._postgres._connection import ServerError
-from minirun.errors import SessionNotFoundError, StorageCorruptError, StorageFormatError, StorageRolledBackError
+from minirun.errors import (
+    ServiceInUseError,
+    SessionNotFoundError,
+    StorageCorruptError,
+    StorageFormatError,
+    StorageRolledBackError,
+)
 from minirun.events import Replay
 from minirun.sessions import DatabaseSessionService, InvocationStatus, SessionKey
 from minirun.sessions._postgres._artifacts import named_rows, reserved_rows, taken_error, taken_name
@@ -247,3 +253,20 @@ async def test_messages_are_told_in_the_order_of_their_sessions_and_of_their_com
             await service._put_message(SessionKey("app", "u", name), message)
         found = [(key.session_id, each.id) for key, each in await service._called("app")]
         assert found == [("a", "2"), ("a", "3"), ("b", "1"), ("b", "4")]
+
+
+# --- work -------------------------------------------------------------------------------------------------------------
+
+
+async def test_work_is_looked_for_in_the_run_that_uses_the_service() -> None:
+    """Neither a look nor a claim of another one disturbs it."""
+    async with DatabaseSessionService(new_database()) as service:
+        await service.create_session(**HERE)
+        writer = await enter(service)
+        work = service._work("app")
+        uses: list[Callable[[], Any]] = [lambda: work.look(0.0), lambda: work.claim([], 1)]
+        for use in uses:
+            with pytest.raises(ServiceInUseError):
+                await trio.to_thread.run_sync(trio.run, use)
+            assert not await use()
+        await writer.finish(None)

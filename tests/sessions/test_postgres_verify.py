@@ -18,11 +18,12 @@ from hypothesis import given, settings
 
 from minirun.artifacts import ArtifactKey
 from minirun.errors import StorageCorruptError
-from minirun.events import Event
+from minirun.events import Event, EventActions
 from minirun.memory import DatabaseMemoryService
-from minirun.sessions import DatabaseSessionService
+from minirun.sessions import DatabaseSessionService, InvocationStatus, SessionKey
 from minirun.sessions._postgres import _verify_artifacts, _verify_memories
 from minirun.sessions._postgres._verify import verify_database
+from minirun.types import Content, FunctionCall, Part
 
 from ..artifacts.test_artifacts_postgres import LARGE, SESSION, USERS, Worker, save, save_bytes
 from ..cli.test_cli import minirun
@@ -305,3 +306,69 @@ def test_a_fork_whose_past_makes_no_sense_is_not_opened(change: str) -> None:
 
     with changed("shared_pasts", change) as url, pytest.raises(StorageCorruptError, match="makes no sense"):
         trio.run(open_it)
+
+
+# --- what is sound
+
+
+def call(*, waits: bool) -> Event:
+    """An event with a call, which may wait for somebody."""
+    asked = Content(role="model", parts=[Part(function_call=FunctionCall(id="c", name="f"))])
+    return Event(author="a", content=asked, invocation_id="e-1", long_running_tool_ids=["c"] if waits else [])
+
+
+async def test_a_database_is_sound_after_each_step_of_a_run() -> None:
+    """Also where the newest event of all is the one that begins it, or the one that lets a call wait."""
+    async with DatabaseSessionService(new_database()) as service:
+        assert await verify_database(service) == []
+        await service.create_session(**SESSION)
+        assert await verify_database(service) == []
+        writer = await service.open_writer(SessionKey("app", "u", "s"), "e-1", None, reject=False)
+        assert writer is not None
+        await writer.append(Event(author="user", message="hi", invocation_id="e-1"), begins=True)
+        assert await verify_database(service) == []
+        await writer.append(call(waits=True))
+        assert await verify_database(service) == []
+        await writer.finish(InvocationStatus.PAUSED)
+        assert await verify_database(service) == []
+
+
+@pytest.mark.parametrize(("waits", "status", "is_told"), [
+    (True, "paused", True), (True, "failed", False), (True, "running", False), (False, "paused", False),
+])  # fmt: skip
+async def test_a_call_is_missed_only_if_a_paused_invocation_waits_for_it(
+    waits: bool, status: str, is_told: bool
+) -> None:
+    """What nobody waits for, or what has ended, needs no note."""
+    url = new_database()
+    async with DatabaseSessionService(url) as service:
+        await service.create_session(**SESSION)
+        writer = await service.open_writer(SessionKey("app", "u", "s"), "e-1", None, reject=False)
+        assert writer is not None
+        await writer.append(Event(author="user", message="hi", invocation_id="e-1"), begins=True)
+        await writer.append(call(waits=waits))
+        await writer.finish(InvocationStatus.PAUSED)
+        end = "NULL" if status == "running" else "end_seq"
+        sql(
+            url, "DELETE FROM minirun.open_calls",
+            f"UPDATE minirun.invocations SET status = '{status}', end_seq = {end}",
+        )  # fmt: skip
+        told = [str(each) for each in await verify_database(service)]
+    expected = "call 'c' is what its paused invocation waits for, and is not noted"
+    assert [each.partition(": ")[2] for each in told] == ([expected] if is_told else [])
+
+
+async def test_what_stands_in_a_base_is_not_counted_again() -> None:
+    """A session was deleted just after the event that has added to what all share."""
+    adds = Event(author="a", actions=EventActions(state_ops={"app:n": {"add": 1}}))
+    async with DatabaseSessionService(new_database()) as service:
+        session = await service.create_session(**SESSION)
+        other = {**SESSION, "session_id": "other"}
+        beside = await service.create_session(**other)
+        await service.append_event(beside, adds)
+        await service.append_event(session, adds)
+        await service.delete_session(**other)
+        assert await verify_database(service) == []
+        await service.append_event(session, adds)
+        assert session.state["app:n"] == 3
+        assert await verify_database(service) == []

@@ -18,8 +18,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import trio
-
 from ..._postgres._listener import Bell
 from ..._postgres._values import Statement
 from ...flows._questions import SLEEP_UNTIL
@@ -130,7 +128,6 @@ class DatabaseWork(Work):
     async def look(self, now: float) -> dict[Job, InvocationStatus]:
         """Return what can be resumed now, and is nobody else's, in two round trips or three."""
         with self._service._used():
-            await trio.lowlevel.checkpoint()
             owner, app = self._leases.owner, self._app_name
             interrupted, timers = await self._database.read(_INTERRUPTED(owner, app), _TIMERS(app))
             places: dict[Job, tuple[int, str]] = {}
