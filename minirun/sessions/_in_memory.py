@@ -295,8 +295,7 @@ class InMemorySessionService(BaseSessionService):
             return True
         sent = self._sent.get(place[0]) if status is InvocationStatus.COMPLETED else None
         if sent and any(message.invocation_id == writer.invocation_id for message in sent):
-            writer.live.has_messages = True
-            return False
+            return False  # `_put_message` has noted that they wait
         if status is None:  # nobody runs it any more, and nobody has said how it ended
             self._note(place[0], changed(found, status=InvocationStatus.INTERRUPTED))
         else:

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from minirun import Event, InMemorySessionService
-from minirun.errors import SessionNotFoundError, StaleSessionError
+from minirun._values import changed
+from minirun.errors import InvalidEventError, SessionNotFoundError, StaleSessionError
 from minirun.events import EventActions, Replay
 from minirun.sessions import BaseSessionService, InvocationStatus
+from minirun.sessions._calls import OpenCall
+from minirun.sessions._event_references import check_marked_calls
+from minirun.sessions._messages import has_message, take_over_messages
+from minirun.types import Content, FunctionCall, Part
 
 from ..stores import HERE, KEY, append, begin, enter, get, texts
 from .test_places import asks, run
@@ -168,3 +173,63 @@ async def test_a_fork_does_not_do_again_what_was_done_to_shared_state(kind: str,
         assert fork.state == {"user:n": 2, "n": 2}
         await service.fork_session(**HERE, at_seq=0, new_session_id="g")
         assert (await get(service, "g")).state == {"user:n": 2, "n": 1}
+
+
+@pytest.mark.parametrize(
+    ("resumed", "also_paused", "taken"),
+    [
+        (None, False, ["m-2", "m-3"]),
+        ("e-1", False, ["m-2", "m-3"]),
+        ("e-2", False, ["m-3"]),
+        (None, True, ["m-1", "m-2", "m-3"]),
+        ("e-1", True, ["m-2", "m-3"]),
+        ("e-3", True, ["m-1", "m-2"]),
+    ],
+)
+async def test_a_run_takes_over_what_waits_for_those_that_nobody_goes_on_with(
+    resumed: str | None, also_paused: bool, taken: list[str]
+) -> None:
+    """In the order of sending; what waits for the one that it resumes, or for one that is paused, is left to it."""
+    service = InMemorySessionService()
+    await service.create_session(**HERE)
+    for number, status in enumerate((InvocationStatus.PAUSED, None, InvocationStatus.FAILED), 1):
+        writer = await enter(service, f"e-{number}")
+        await begin(writer)
+        await send(service, f"m-{number}", f"e-{number}")
+        await writer.finish(status)
+    writer = await enter(service, "e-4")
+    await take_over_messages(writer, resumed, also_paused=also_paused)
+    stored = [event for event in await service.read_events(**HERE) if (event.id or "").startswith("m-")]
+    assert [event.id for event in stored] == taken
+    left = [name for name in ("m-1", "m-2", "m-3") if name not in taken]
+    assert [message.id for message in await service._messages(writer.live)] == left
+    assert writer.live.has_messages == bool(left)
+    await writer.finish(None)
+
+
+def test_a_message_is_one_that_was_sent_into_this_invocation() -> None:
+    """Neither what was sent into another one, nor what else was said in it."""
+    sent = EventActions(replay=Replay(sent="next_model_call"))
+    own = Event(author="user", invocation_id="e-1", actions=sent)
+    other, said = changed(own, invocation_id="e-2"), changed(own, actions=EventActions())
+    assert has_message([own], "e-1")
+    assert has_message([said, other, own], "e-1")
+    assert not has_message([], "e-1")
+    assert not has_message([said, other], "e-1")
+
+
+def test_calls_that_are_put_off_are_of_the_event_or_open() -> None:
+    """Nobody could ever answer another one."""
+    made = Part(function_call=FunctionCall(id="own", name="f"))
+    found = {"open": OpenCall("open", "f", 1, "e", "a", None)}
+    for waiting, suspended in ((["own"], ["open"]), (["open"], ["own"]), ([], [])):
+        actions = EventActions(suspended_calls=suspended)
+        content = Content(parts=[made])
+        check_marked_calls(Event(author="a", content=content, long_running_tool_ids=waiting, actions=actions), found)
+    odd = Event(author="a", long_running_tool_ids=["own", "z"], actions=EventActions(suspended_calls=["open", "b"]))
+    with pytest.raises(InvalidEventError) as caught:
+        check_marked_calls(odd, found)
+    assert str(caught.value) == (
+        "expected long_running_tool_ids and suspended_calls to name calls of this event or open ones, "
+        "found ['b', 'own', 'z']"
+    )
