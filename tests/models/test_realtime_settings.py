@@ -11,7 +11,7 @@ from minirun.models import LiveConnectConfig
 from minirun.models._wire_openai_realtime import _outcome
 from minirun.models._wire_openai_responses import ResponsesWire
 from minirun.models._wire_openai_session import RealtimeApi
-from minirun.types import GenerateContentConfig
+from minirun.types import FunctionDeclaration, GenerateContentConfig
 
 
 def session(*ignored: str, turn_detection: Any = None, **live: Any) -> Any:
@@ -79,6 +79,27 @@ def test_a_setting_that_the_api_does_not_have_is_refused_unless_it_is_ignored(
     assert str(caught.value) == f"RunConfig.{named} is not supported by OpenAI's realtime API{why}; {todo}"
     without: dict[str, Any] = {"input_audio_transcription": {}} if "input_audio_transcription" in live else {}
     assert session(top, **live) == session(**without)
+
+
+def test_the_window_may_be_of_one_token() -> None:
+    """
+    The smallest window that can be asked for is of one token, all of which is kept.
+    """
+    window = {"trigger_tokens": 1, "sliding_window": {"target_tokens": 1}}
+    truncation = session(context_window_compression=window).body["truncation"]
+    assert (truncation["retention_ratio"], truncation["token_limits"]) == (1.0, {"post_instructions": 1})
+
+
+def test_how_tools_are_chosen_and_how_much_to_think_are_settings_of_sessions() -> None:
+    """
+    Beside what every API has, a session takes the choice of tools and the effort.
+    """
+    choice = {"function_calling_config": {"mode": "ANY"}}
+    config = GenerateContentConfig(
+        tools=[FunctionDeclaration(name="add")], tool_config=choice, thinking_config={"thinking_level": "low"}
+    )
+    body = RealtimeApi((), {"model": "t"}, None).session(config, LiveConnectConfig()).body
+    assert (body["tool_choice"], body["reasoning"]) == ("required", {"effort": "low"})
 
 
 def test_what_cannot_be_ignored_is_to_be_left_out() -> None:

@@ -51,11 +51,19 @@ def test_four_letters_are_a_token() -> None:
     Claude is given marks from as many letters on as `min_tokens` are by four.
     """
     length = len(dumps(sent(MessagesWire(), HI)))
-    name = "m" * (8 - length % 4)  # so that the body has a multiple of four letters
+    name = "m" * (5 + -length % 4)  # so that the body has a multiple of four letters
     for least, is_marked in ((0, True), (1, False)):
         tokens = (length - len("model") + len(name)) // 4 + least
         asked = LlmRequest(contents=[HI], cache_config=ContextCacheConfig(min_tokens=tokens))
         assert ("cache_control" in dumps(MessagesWire().outgoing(asked, name, False).body)) is is_marked
+
+
+def test_without_a_least_length_all_requests_have_marks() -> None:
+    """
+    A `min_tokens` of 0 leaves no request of Claude's without marks.
+    """
+    asked = LlmRequest(contents=[HI], cache_config=ContextCacheConfig(min_tokens=0))
+    assert "cache_control" in dumps(MessagesWire().outgoing(asked, "model", False).body)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
