@@ -102,6 +102,14 @@ def test_how_tools_are_chosen_and_how_much_to_think_are_settings_of_sessions() -
     assert (body["tool_choice"], body["reasoning"]) == ("required", {"effort": "low"})
 
 
+def test_a_detection_of_the_models_own_may_be_on() -> None:
+    """
+    That the server detects speech may be said beside how the model's own detection is.
+    """
+    made = session(turn_detection={"type": "semantic_vad"}, realtime_input_config={DETECTION: {"disabled": False}})
+    assert made.body["audio"]["input"]["turn_detection"] == {"type": "semantic_vad"}
+
+
 def test_what_cannot_be_ignored_is_to_be_left_out() -> None:
     """The error does not say that it could be; nor does `ignore` take it."""
     with pytest.raises(NotSupportedError) as caught:

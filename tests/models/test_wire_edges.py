@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from minirun._json import dumps
-from minirun.models import ContextCacheConfig, LlmRequest, LlmResponse
+from minirun.models import ContextCacheConfig, LiveConnectConfig, LlmRequest, LlmResponse
+from minirun.models._reading_gemini_live import GeminiLiveState
 from minirun.models._seals import sealed
 from minirun.models._wire import Wire
 from minirun.models._wire_anthropic import MessagesWire
 from minirun.models._wire_gemini import GeminiWire
+from minirun.models._wire_gemini_live import GeminiLiveWire
 from minirun.models._wire_openai_chat import ChatWire
 from minirun.models._wire_openai_responses import ResponsesWire
 from minirun.types import Content, Part
@@ -64,6 +66,20 @@ def test_without_a_least_length_all_requests_have_marks() -> None:
     """
     asked = LlmRequest(contents=[HI], cache_config=ContextCacheConfig(min_tokens=0))
     assert "cache_control" in dumps(MessagesWire().outgoing(asked, "model", False).body)
+
+
+@pytest.mark.parametrize("types_in_real_time", [False, True])
+def test_a_live_session_without_settings_is_as_by_default(types_in_real_time: bool) -> None:
+    """
+    A request that says nothing of its live session asks Gemini for the same as one with the settings by default.
+    """
+    setups, told = [], []
+    for live in (None, LiveConnectConfig()):
+        request, wire = LlmRequest(contents=(), live=live), GeminiLiveWire()
+        setups.append(wire.setup(request, "models/m", types_in_real_time))
+        told.append(wire.writer(request, GeminiLiveState(), types_in_real_time).content(HI, True, None))
+    assert setups[0] == setups[1]
+    assert told[0] == told[1]
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
