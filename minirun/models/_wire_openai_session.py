@@ -230,7 +230,7 @@ def _merged(mine: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 def _session(body: dict[str, Any], interrupts: bool, transcribes: bool) -> Session:
     hears = body["audio"]["input"]
-    turns = hears.get("turn_detection", {"type": "server_vad"})
+    turns = hears.get("turn_detection", {})
     if turns is None:
         return Session(body, True, interrupts, False, transcribes, 0)
     if turns.get("type") == "semantic_vad":
@@ -295,7 +295,7 @@ def user_pieces(parts: Sequence[Part]) -> list[dict[str, Any]]:
         shown = image_piece(blob) if blob is not None else None
         if shown is not None:
             pieces.append(shown)
-        elif not part.thought and part.function_response is None and not _is_sound(part):
+        elif not part.thought and not _is_sound(part):
             text = text_of_other(part)
             if text:
                 pieces.append({"type": "input_text", "text": text})

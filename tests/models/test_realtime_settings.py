@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import pytest
@@ -108,6 +109,20 @@ def test_a_detection_of_the_models_own_may_be_on() -> None:
     """
     made = session(turn_detection={"type": "semantic_vad"}, realtime_input_config={DETECTION: {"disabled": False}})
     assert made.body["audio"]["input"]["turn_detection"] == {"type": "semantic_vad"}
+
+
+class Handling(enum.Enum):
+    """How Google's types say whether the voice interrupts."""
+
+    NO = "NO_INTERRUPTION"
+
+
+def test_a_value_of_an_enumeration_is_what_it_says() -> None:
+    """
+    A setting may be a member of an enumeration, whose value counts.
+    """
+    made = session(realtime_input_config={"activity_handling": Handling.NO})
+    assert made.interrupts is False
 
 
 def test_what_cannot_be_ignored_is_to_be_left_out() -> None:
