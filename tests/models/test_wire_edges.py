@@ -19,6 +19,7 @@ from minirun.models._wire_gemini import GeminiWire
 from minirun.models._wire_gemini_live import GeminiLiveWire
 from minirun.models._wire_openai_chat import ChatWire
 from minirun.models._wire_openai_responses import ResponsesWire
+from minirun.models._wire_openai_session import is_image
 from minirun.types import Content, Part
 
 HI = Content(role="user", parts=[Part(text="hi")])
@@ -90,6 +91,23 @@ def test_a_history_is_told_though_the_server_does_not_wait_for_it() -> None:
     writer = GeminiLiveWire().writer(LlmRequest(contents=(), live=live), GeminiLiveState(), True)
     turns = [{"role": "user", "parts": [{"text": "hi"}]}]
     assert writer.history([HI], False) == [{"clientContent": {"turns": turns, "turnComplete": True}}]
+
+
+def test_a_thought_is_not_typed() -> None:
+    """
+    A thought in what the user types is not sent to a live session, though it is sealed.
+    """
+    thought = Part(text="hm", thought=True, thought_signature=sealed("gemini", "signature", "c2VhbA=="))
+    writer = GeminiLiveWire().writer(LlmRequest(contents=(), live=LiveConnectConfig()), GeminiLiveState(), False)
+    [told] = writer.content(Content(role="user", parts=[thought, Part(text="hi")]), True, None)
+    assert told["clientContent"]["turns"] == [{"role": "user", "parts": [{"text": "hi"}]}]
+
+
+def test_pictures_of_the_realtime_api() -> None:
+    """
+    OpenAI's realtime API takes PNG and JPEG, by whatever name.
+    """
+    assert [is_image(kind) for kind in ("image/png", "IMAGE/JPG; a=b", "image/gif")] == [True, True, False]
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
