@@ -120,12 +120,12 @@ class MessagesWire(Wire):
     def _thinking(self, config: GenerateContentConfig) -> dict[str, Any]:
         thinking = thinking_of(config)
         made: dict[str, Any] = {}
-        if thinking.budget is not None and thinking.budget >= _BUDGET_TOKENS_MIN:
-            made = {"type": "enabled", "budget_tokens": thinking.budget}
-        elif thinking.budget is not None and thinking.budget >= 1:
-            self.leaves_out("thinking_config.thinking_budget", f"it takes 0, -1, and from {_BUDGET_TOKENS_MIN}")
-        elif thinking.budget == 0:
+        if thinking.budget == 0:
             made = {"type": "disabled"}
+        elif thinking.budget is not None and 0 < thinking.budget < _BUDGET_TOKENS_MIN:
+            self.leaves_out("thinking_config.thinking_budget", f"it takes 0, -1, and from {_BUDGET_TOKENS_MIN}")
+        elif thinking.budget is not None and thinking.budget > 0:
+            made = {"type": "enabled", "budget_tokens": thinking.budget}
         elif thinking.budget == -1 or thinking.level in _EFFORTS or thinking.is_shown:
             made = {"type": "adaptive"}
         if thinking.is_shown is not None and made and thinking.budget != 0:
