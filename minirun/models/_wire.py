@@ -108,9 +108,7 @@ class Api:
         ConfigurationError: There are no such settings.
     """
 
-    provider: ClassVar[str]  # whose seals it reads
     api: ClassVar[str]  # what its errors call it
-    request_id_header: ClassVar[str]
     settings: ClassVar[frozenset[str]]  # the fields of GenerateContentConfig that the API has, beside those of all
     more_settings: ClassVar[frozenset[str]] = frozenset()  # what else can be ignored
 
@@ -142,6 +140,9 @@ class Api:
 
 class Wire(Api, ABC):
     """What is asked over HTTP, and how the answers are read."""
+
+    provider: ClassVar[str]  # whose seals it reads
+    request_id_header: ClassVar[str]
 
     @abstractmethod
     def headers(self, key: str | None) -> dict[str, str]:

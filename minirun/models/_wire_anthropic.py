@@ -43,7 +43,7 @@ _BUDGET_TOKENS_MIN = 1024
 # A rough estimate, as the API's documents have it for English.
 _LETTERS_PER_TOKEN = 4
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-# What errors in a stream stand for, where there is no status any more.
+# What errors in a stream stand for, where there is no status any more; others, as `api_error`, are 500.
 _STATUSES = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -52,7 +52,6 @@ _STATUSES = {
     "not_found_error": 404,
     "request_too_large": 413,
     "rate_limit_error": 429,
-    "api_error": 500,
     "timeout_error": 504,
     "overloaded_error": 529,
 }
@@ -149,7 +148,7 @@ class MessagesWire(Wire):
 
 def _mark(body: dict[str, Any], config: ContextCacheConfig) -> None:
     """Mark the ends of what the next request begins with, too: of the tools and the system, and of the conversation."""
-    if config.min_tokens and len(dumps(body)) < config.min_tokens * _LETTERS_PER_TOKEN:
+    if len(dumps(body)) < config.min_tokens * _LETTERS_PER_TOKEN:
         return
     mark = {"cache_control": {"type": "ephemeral", "ttl": "5m" if config.ttl_seconds <= 300 else "1h"}}
     if "system" in body:
@@ -179,7 +178,7 @@ def _message(content: Content, wire: Wire) -> Iterator[dict[str, Any]]:
     said = [
         block
         for part in content.parts
-        if part.function_response is None and not part.thought
+        if not part.thought
         for block in _block_of_user(part)
     ]
     yield {"role": "user", "content": [*results, *said] or [{"type": "text", "text": "(nothing)"}]}
@@ -235,7 +234,7 @@ def _media(blob: Blob) -> dict[str, Any] | None:
     if kind == "application/pdf":
         return {"type": "document", "source": {"type": "base64", "media_type": kind, "data": data}, **titled}
     if kind.startswith("text/") or kind == "application/json":
-        text = clean(blob.data.decode("utf-8", "replace"))
+        text = clean(blob.data.decode(errors="replace"))
         return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}, **titled}
     return None
 
@@ -295,8 +294,8 @@ class MessagesAssembler(Assembler):
         self._has_stopped = body.get("type") == "message"
 
     def _take_head(self, message: Mapping[str, Any]) -> None:
-        self.response_id = text_in(message.get("id")) or None
-        self.model_version = text_in(message.get("model")) or None
+        self.response_id = text_in(message.get("id"))
+        self.model_version = text_in(message.get("model"))
         self.use(message.get("usage"))
 
     def _take_block(self, index: object, block: Mapping[str, Any]) -> list[Part]:

@@ -210,7 +210,7 @@ def _said_by_user(content: Content, shown: Callable[[Part], dict[str, Any] | Non
 def _media(blob: Blob, is_openai: bool) -> dict[str, Any] | None:
     kind = blob.mime_type.partition(";")[0].strip().lower()
     if kind.startswith("text/") or kind == "application/json":
-        return {"type": "text", "text": clean(blob.data.decode("utf-8", "replace"))}
+        return {"type": "text", "text": clean(blob.data.decode(errors="replace"))}
     data = base64.b64encode(blob.data).decode()
     kind = "image/jpeg" if kind == "image/jpg" else kind  # which many programs write
     if kind in IMAGES or (kind.startswith("image/") and not is_openai):
@@ -250,8 +250,8 @@ class ChatAssembler(Assembler):
         self._take_choice(body, "message")
 
     def _take_choice(self, data: Mapping[str, Any], said: str) -> list[Part]:
-        self.response_id = self.response_id or text_in(data.get("id")) or None
-        self.model_version = self.model_version or text_in(data.get("model")) or None
+        self.response_id = self.response_id or text_in(data.get("id"))
+        self.model_version = self.model_version or text_in(data.get("model"))
         self.use(data.get("usage"))
         # the first one: `extra_body` may have asked for more
         choice = next((each for each in items_of(data.get("choices")) if not each.get("index")), None)

@@ -205,7 +205,7 @@ def _media(blob: Blob) -> dict[str, Any] | None:
     kind = blob.mime_type.partition(";")[0].strip().lower()
     kind = "image/jpeg" if kind == "image/jpg" else kind  # which many programs write
     if kind.startswith("text/") or kind == "application/json":
-        return {"type": "input_text", "text": clean(blob.data.decode("utf-8", "replace"))}
+        return {"type": "input_text", "text": clean(blob.data.decode(errors="replace"))}
     data = f"data:{kind};base64,{base64.b64encode(blob.data).decode()}"
     if kind in IMAGES:
         return {"type": "input_image", "detail": "auto", "image_url": data}
@@ -311,7 +311,7 @@ class ResponsesAssembler(Assembler):
                 if not self.has((index, place)):
                     shown += self.text((index, place), text_in(piece.get("text")))
                 if text_in(item.get("phase")):
-                    self.seal((index, place), "phase", text_in(item.get("phase")), thought=False)
+                    self.seal((index, place), "phase", text_in(item.get("phase")))
                 self.cite(*items_of(piece.get("annotations")))
         return shown
 

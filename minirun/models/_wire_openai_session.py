@@ -29,8 +29,9 @@ RATE = 24000
 
 # What the voice detection does by itself, in milliseconds of silence that end an utterance.
 SILENCE_MS = 500
-# The longest that it waits, in milliseconds, when it goes by the meaning of what was said.
-_EAGERNESS_MS = {"low": 8000, "medium": 4000, "auto": 4000, "high": 2000}
+# The longest that it waits, in milliseconds, when it goes by the meaning of what was said; of others as of "low".
+_EAGERNESS_MS = {"medium": 4000, "auto": 4000, "high": 2000}
+_EAGERNESS_MS_MAX = 8000
 
 _EFFORTS = ("minimal", "low", "medium", "high", "xhigh")
 IMAGES = ("image/png", "image/jpeg")
@@ -59,9 +60,7 @@ class RealtimeApi(Api):
         turn_detection: How the server detects the user's voice, as the API has it; None: as `RunConfig` says.
     """
 
-    provider = "openai"
     api = "OpenAI's realtime API"
-    request_id_header = "x-request-id"
     settings = frozenset({"tool_config", "thinking_config"})
     more_settings = frozenset(
         {
@@ -231,11 +230,11 @@ def _merged(mine: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 def _session(body: dict[str, Any], interrupts: bool, transcribes: bool) -> Session:
     hears = body["audio"]["input"]
-    turns = hears.get("turn_detection", {"type": "server_vad"})
+    turns = hears.get("turn_detection", {})
     if turns is None:
         return Session(body, True, interrupts, False, transcribes, 0)
     if turns.get("type") == "semantic_vad":
-        silence_ms = _EAGERNESS_MS.get(turns.get("eagerness", "auto"), 8000)
+        silence_ms = _EAGERNESS_MS.get(turns.get("eagerness", "auto"), _EAGERNESS_MS_MAX)
     else:
         silence_ms = int(turns.get("silence_duration_ms") or SILENCE_MS)
     interrupts, answers = bool(turns.get("interrupt_response", True)), bool(turns.get("create_response", True))
@@ -296,7 +295,7 @@ def user_pieces(parts: Sequence[Part]) -> list[dict[str, Any]]:
         shown = image_piece(blob) if blob is not None else None
         if shown is not None:
             pieces.append(shown)
-        elif not part.thought and part.function_response is None and not _is_sound(part):
+        elif not part.thought and not _is_sound(part):
             text = text_of_other(part)
             if text:
                 pieces.append({"type": "input_text", "text": text})

@@ -19,7 +19,7 @@ from minirun.errors import ModelRequestError
 from minirun.models import ActivityEnd, ActivityStart, LiveConnectConfig, LlmResponse
 from minirun.models._wire_openai_realtime import Conversation, mime_rate
 from minirun.models._wire_openai_session import RealtimeApi
-from minirun.types import Blob, Content, FunctionCall, FunctionResponse, GenerateContentConfig, Part
+from minirun.types import Blob, Content, FileData, FunctionCall, FunctionResponse, GenerateContentConfig, Part
 
 from ..examples import examples
 from ..provider_servers.strict import problem_with
@@ -665,6 +665,15 @@ def test_a_content_is_known_by_its_last_item() -> None:
     [error] = talk.refuse(talk.sent[-1]["event_id"], "invalid_value")
     assert (error.error_code, error.turn_complete) == ("invalid_value", None)
     assert talk.take("conversation.item.added", item=talk.sent[-1]["item"]) == []
+
+
+def test_sound_in_a_file_is_left_out_as_all_sound_is() -> None:
+    """
+    Sound that only has an address is not told in words, either.
+    """
+    sound = Part(file_data=FileData(file_uri="https://h/f", mime_type="audio/wav"))
+    [event] = Talk().state.items_of(Content(role="user", parts=[sound, Part(text="hi")]), None)
+    assert event["item"]["content"] == [{"type": "input_text", "text": "hi"}]
 
 
 def test_a_content_of_nothing_is_refused() -> None:

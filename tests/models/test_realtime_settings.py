@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from minirun.models import LiveConnectConfig
 from minirun.models._wire_openai_realtime import _outcome
 from minirun.models._wire_openai_responses import ResponsesWire
 from minirun.models._wire_openai_session import RealtimeApi
-from minirun.types import GenerateContentConfig
+from minirun.types import FunctionDeclaration, GenerateContentConfig
 
 
 def session(*ignored: str, turn_detection: Any = None, **live: Any) -> Any:
@@ -79,6 +80,49 @@ def test_a_setting_that_the_api_does_not_have_is_refused_unless_it_is_ignored(
     assert str(caught.value) == f"RunConfig.{named} is not supported by OpenAI's realtime API{why}; {todo}"
     without: dict[str, Any] = {"input_audio_transcription": {}} if "input_audio_transcription" in live else {}
     assert session(top, **live) == session(**without)
+
+
+def test_the_window_may_be_of_one_token() -> None:
+    """
+    The smallest window that can be asked for is of one token, all of which is kept.
+    """
+    window = {"trigger_tokens": 1, "sliding_window": {"target_tokens": 1}}
+    truncation = session(context_window_compression=window).body["truncation"]
+    assert (truncation["retention_ratio"], truncation["token_limits"]) == (1.0, {"post_instructions": 1})
+
+
+def test_how_tools_are_chosen_and_how_much_to_think_are_settings_of_sessions() -> None:
+    """
+    Beside what every API has, a session takes the choice of tools and the effort.
+    """
+    choice = {"function_calling_config": {"mode": "ANY"}}
+    config = GenerateContentConfig(
+        tools=[FunctionDeclaration(name="add")], tool_config=choice, thinking_config={"thinking_level": "low"}
+    )
+    body = RealtimeApi((), {"model": "t"}, None).session(config, LiveConnectConfig()).body
+    assert (body["tool_choice"], body["reasoning"]) == ("required", {"effort": "low"})
+
+
+def test_a_detection_of_the_models_own_may_be_on() -> None:
+    """
+    That the server detects speech may be said beside how the model's own detection is.
+    """
+    made = session(turn_detection={"type": "semantic_vad"}, realtime_input_config={DETECTION: {"disabled": False}})
+    assert made.body["audio"]["input"]["turn_detection"] == {"type": "semantic_vad"}
+
+
+class Handling(enum.Enum):
+    """How Google's types say whether the voice interrupts."""
+
+    NO = "NO_INTERRUPTION"
+
+
+def test_a_value_of_an_enumeration_is_what_it_says() -> None:
+    """
+    A setting may be a member of an enumeration, whose value counts.
+    """
+    made = session(realtime_input_config={"activity_handling": Handling.NO})
+    assert made.interrupts is False
 
 
 def test_what_cannot_be_ignored_is_to_be_left_out() -> None:

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from minirun._json import dumps
-from minirun.models import ContextCacheConfig, LlmRequest, LlmResponse
+from minirun.models import ContextCacheConfig, LiveConnectConfig, LlmRequest, LlmResponse
+from minirun.models._reading_gemini_live import GeminiLiveState
 from minirun.models._seals import sealed
 from minirun.models._wire import Wire
 from minirun.models._wire_anthropic import MessagesWire
 from minirun.models._wire_gemini import GeminiWire
+from minirun.models._wire_gemini_live import GeminiLiveWire
 from minirun.models._wire_openai_chat import ChatWire
 from minirun.models._wire_openai_responses import ResponsesWire
+from minirun.models._wire_openai_session import is_image
 from minirun.types import Content, Part
 
 HI = Content(role="user", parts=[Part(text="hi")])
@@ -51,11 +54,60 @@ def test_four_letters_are_a_token() -> None:
     Claude is given marks from as many letters on as `min_tokens` are by four.
     """
     length = len(dumps(sent(MessagesWire(), HI)))
-    name = "m" * (8 - length % 4)  # so that the body has a multiple of four letters
+    name = "m" * (5 + -length % 4)  # so that the body has a multiple of four letters
     for least, is_marked in ((0, True), (1, False)):
         tokens = (length - len("model") + len(name)) // 4 + least
         asked = LlmRequest(contents=[HI], cache_config=ContextCacheConfig(min_tokens=tokens))
         assert ("cache_control" in dumps(MessagesWire().outgoing(asked, name, False).body)) is is_marked
+
+
+def test_without_a_least_length_all_requests_have_marks() -> None:
+    """
+    A `min_tokens` of 0 leaves no request of Claude's without marks.
+    """
+    asked = LlmRequest(contents=[HI], cache_config=ContextCacheConfig(min_tokens=0))
+    assert "cache_control" in dumps(MessagesWire().outgoing(asked, "model", False).body)
+
+
+@pytest.mark.parametrize("types_in_real_time", [False, True])
+def test_a_live_session_without_settings_is_as_by_default(types_in_real_time: bool) -> None:
+    """
+    A request that says nothing of its live session asks Gemini for the same as one with the settings by default.
+    """
+    setups, told = [], []
+    for live in (None, LiveConnectConfig()):
+        request, wire = LlmRequest(contents=(), live=live), GeminiLiveWire()
+        setups.append(wire.setup(request, "models/m", types_in_real_time))
+        told.append(wire.writer(request, GeminiLiveState(), types_in_real_time).content(HI, True, None))
+    assert setups[0] == setups[1]
+    assert told[0] == told[1]
+
+
+def test_a_history_is_told_though_the_server_does_not_wait_for_it() -> None:
+    """
+    What was said before goes to a session of Gemini's that was not told to wait for it, too.
+    """
+    live = LiveConnectConfig(history_config={"initial_history_in_client_content": False})
+    writer = GeminiLiveWire().writer(LlmRequest(contents=(), live=live), GeminiLiveState(), True)
+    turns = [{"role": "user", "parts": [{"text": "hi"}]}]
+    assert writer.history([HI], False) == [{"clientContent": {"turns": turns, "turnComplete": True}}]
+
+
+def test_a_thought_is_not_typed() -> None:
+    """
+    A thought in what the user types is not sent to a live session, though it is sealed.
+    """
+    thought = Part(text="hm", thought=True, thought_signature=sealed("gemini", "signature", "c2VhbA=="))
+    writer = GeminiLiveWire().writer(LlmRequest(contents=(), live=LiveConnectConfig()), GeminiLiveState(), False)
+    [told] = writer.content(Content(role="user", parts=[thought, Part(text="hi")]), True, None)
+    assert told["clientContent"]["turns"] == [{"role": "user", "parts": [{"text": "hi"}]}]
+
+
+def test_pictures_of_the_realtime_api() -> None:
+    """
+    OpenAI's realtime API takes PNG and JPEG, by whatever name.
+    """
+    assert [is_image(kind) for kind in ("image/png", "IMAGE/JPG; a=b", "image/gif")] == [True, True, False]
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
