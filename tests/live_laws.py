@@ -306,6 +306,9 @@ def _contents_arrive(book: Book, log: Log) -> None:
     last = book.lines[-1]
     if last.inner._lost is not None:
         return  # it was lost while the conversation came to its end
+    told = {sent.kind for sent in book.model.sent if sent.connection == last.number}
+    if book.plan.ending == "aclose" and not last.received and told <= {"connect", "close"}:
+        return  # it was left while its last connection was made
     had = set(last.inner.conversation._ids)
     had |= {sent.id for sent in book.model.sent if sent.connection == last.number and sent.id and not sent.lost}
     numbers = [line.number for line in book.lines if line.inner.conversation is last.inner.conversation]
