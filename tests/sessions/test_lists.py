@@ -229,3 +229,12 @@ async def test_what_is_not_there_is_told_with_where_to_look(tmp_path: Path) -> N
             SessionNotFoundError, match="there is no session 't' of user 'u' in app 'b'; the apps that "
         ):
             await service.read_events(app_name="b", user_id="u", session_id="t")
+
+
+async def test_a_fork_without_an_id_or_with_a_blank_one_gets_one() -> None:
+    """As a session does that is created."""
+    service = InMemorySessionService()
+    await service.create_session(**HERE)
+    made = {(await service.fork_session(**HERE, new_session_id=blank)).id for blank in (None, "", "  \t")}
+    assert len(made) == 3
+    assert all(each.strip() for each in made)
