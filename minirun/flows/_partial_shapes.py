@@ -138,9 +138,13 @@ class _Record(Shape):
         return self._fields.get(str(key), _UNKNOWN)
 
     def whole(self, value: Any, shown: JSON) -> JSON:
-        if self._is_typed_dict and value.keys() <= self._fields.keys() and self._tp.__required_keys__ <= value.keys():
+        if self._is_typed_dict and isinstance(value, dict) and self._has_all(value):
             return shown  # there are no defaults, and its values were read
         return self._whole.whole(value, shown)
+
+    def _has_all(self, value: dict[str, Any]) -> bool:
+        required: frozenset[str] = self._tp.__required_keys__
+        return required <= value.keys() <= self._fields.keys()
 
 
 class _Hidden(Shape):

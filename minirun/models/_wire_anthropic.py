@@ -148,7 +148,7 @@ class MessagesWire(Wire):
 
 def _mark(body: dict[str, Any], config: ContextCacheConfig) -> None:
     """Mark the ends of what the next request begins with, too: of the tools and the system, and of the conversation."""
-    if len(dumps(body)) < config.min_tokens * _LETTERS_PER_TOKEN:
+    if config.min_tokens and len(dumps(body)) < config.min_tokens * _LETTERS_PER_TOKEN:
         return
     mark = {"cache_control": {"type": "ephemeral", "ttl": "5m" if config.ttl_seconds <= 300 else "1h"}}
     if "system" in body:

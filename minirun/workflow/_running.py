@@ -172,6 +172,8 @@ class _Running:
         except BaseException as error:
             self._is_stopped = self._is_stopped or not is_pause(error)
             raise
+        finally:
+            self._take_back(run.id)
         self._fold(run.id, event)
 
     def _execution(self, run: NodeRun) -> NodeExecution:
@@ -196,7 +198,7 @@ class _Running:
         )
 
     def _take_back(self, run_id: str) -> None:
-        """An attempt of this run has failed, maybe at its end: what it was about to give is no output."""
+        """This run has ended, or an attempt of it has failed, maybe at its end: it is not about to give an output."""
         self._ending = None if self._ending == run_id else self._ending
 
     def _failed_with(self, error: Exception) -> Event:

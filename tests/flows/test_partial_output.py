@@ -328,3 +328,11 @@ def test_apis_show_the_arguments_of_the_answering_call_as_they_come(name: str, a
         shown += [part.function_call for part in assembler.feed(event) if part.function_call is not None]
     assert {each.name for each in shown} == {"set_model_response"}
     assert json.loads("".join(each.args_text or "" for each in shown)) == args
+
+
+@pytest.mark.parametrize("text", ["[null]", "[1]", '["a"]', "[[]]"])
+def test_what_is_no_object_where_a_typed_dict_belongs_shows_nothing(text: str) -> None:
+    """And raises nothing: the whole answer says what is wrong with it."""
+    value = PartialValue(shape_of(list[Row]))
+    value.feed(text)
+    assert value.value == []

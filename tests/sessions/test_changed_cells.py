@@ -241,6 +241,28 @@ def test_a_table_by_the_name_of_ours_is_told_as_such() -> None:
     assert all(told.startswith("file: ") for told in lost)
 
 
+def test_memories_without_a_word_of_their_format_are_told_and_kept() -> None:
+    """They are read as ours, each for itself."""
+    with opened() as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        db.execute("DROP TABLE memory_store")
+        assert "file: there are memories, and the table memory_store is missing, which says their format" in [
+            str(each) for each in _Verifier(db, _ignore).run()
+        ]
+        make_format(new, "new", FORMAT)
+        _Repair(db, new, None).run()
+        query = f"SELECT number, {ENTRY} FROM memory_entries"
+        assert [*new.execute(query)] == [*db.execute(query)] != []
+
+
+def test_a_memory_whose_number_is_a_text_is_told_and_not_kept() -> None:
+    """The others are."""
+    statements = (*without_rules("memory_entries"), "UPDATE memory_entries SET number = 'x' WHERE id = 'm-1'")
+    verified, lost = reports(*statements)
+    problem = "its row has values of other types than were written"
+    assert f"memory 'm-1': {problem}" in verified
+    assert f"memory 'm-1': it is not kept: {problem}" in lost
+
+
 def test_what_does_not_belong_to_the_schema_is_told_of_the_file() -> None:
     """A table of somebody else, and a trigger of theirs on one of ours."""
     trigger = "CREATE TRIGGER others AFTER INSERT ON events BEGIN SELECT 1; END"

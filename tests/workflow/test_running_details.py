@@ -11,6 +11,7 @@ import trio.testing
 
 from minirun import App, Env, Event, InMemoryRunner, LlmAgent
 from minirun.errors import StateSchemaError, WorkflowError
+from minirun.plugins import BasePlugin
 from minirun.testing import ScriptedLlm
 from minirun.tools import RetryConfig
 from minirun.types import Content, Part
@@ -349,3 +350,37 @@ async def test_nothing_begins_behind_a_failure_that_is_collected(autojump_clock:
     with pytest.raises(ValueError, match="no"):
         await output_of(wf)
     assert begun == []
+
+
+class TakesAway(BasePlugin):
+    """Takes the output from what the first run of the node `a` says at its end."""
+
+    async def on_event_callback(self, *, invocation_context: Any, event: Event) -> Event | None:
+        """Without it."""
+        is_end = event.output is not None and event.node_info.path.endswith("a@1")
+        return attrs.evolve(event, output=None) if is_end else None
+
+
+async def test_an_output_that_a_plugin_takes_away_leaves_room_for_another_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The run has ended, and has given none."""
+
+    async def a(node_input: Any) -> Event:
+        return Event(output="taken away", route="end")
+
+    async def b(node_input: Any) -> Event:
+        await trio.sleep(1)
+        return Event(output="given", route="end")
+
+    async def more(node_input: Any) -> None:
+        return None
+
+    wf = Workflow(
+        name="wf", edges=[(START, (a, b)), (a, {"end": END, "on": more}), (b, {"end": END, "on": more})]
+    )
+    runner = InMemoryRunner(app=App("app", wf, plugins=[TakesAway("takes")]), auto_create_session=True)
+    async with runner.run_async(user_id="u", session_id="s", new_message="go") as run:
+        await run.wait()
+    assert run.answer is not None
+    assert run.answer.output == "given"

@@ -43,7 +43,9 @@ _TYPES: Final = ((int,), (str,), (str, type(None)), (float,), (int,), (str,), (s
 
 def check_memories(db: sqlite3.Connection, report: Report) -> None:
     """Look at all memories, and report what is wrong."""
-    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'memory_store'").fetchone() is None:
+    if not _has(db, "memory_store"):
+        if _has(db, "memory_entries"):
+            report("file", "there are memories, and the table memory_store is missing, which says their format")
         return
     found = db.execute("SELECT version FROM memory_store").fetchone()
     if found != (VERSION,):
@@ -67,9 +69,13 @@ def check_memories(db: sqlite3.Connection, report: Report) -> None:
         report(f"memory {brief(name)}", "it is there, and it was deleted")
 
 
+def _has(db: sqlite3.Connection, table: str) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
+
+
 def _entry_problem(number: Any, row: Any) -> str:
     """What is wrong with the row of a memory; empty if nothing is."""
-    if any(type(value) not in kinds for value, kinds in zip(row, _TYPES, strict=True)):
+    if type(number) is not int or any(type(value) not in kinds for value, kinds in zip(row, _TYPES, strict=True)):
         return "its row has values of other types than were written"
     if row[0] != number >> PLACE_BITS:
         return f"its number {number} is not one of its user, {row[0]}"
@@ -122,11 +128,11 @@ def _check_index(db: sqlite3.Connection, sums: dict[int, int], report: Report) -
 
 
 def save_memories(old: sqlite3.Connection, new: sqlite3.Connection, lose: Report) -> None:
-    """Copy what is whole; *lose* is told what is not."""
+    """Copy what is whole; *lose* is told what is not. Without a word of their format, memories are taken as ours."""
     try:
         found = old.execute("SELECT version FROM memory_store").fetchone()
     except sqlite3.OperationalError as error:
-        if "no such table" in str(error):
+        if "no such table" in str(error) and not _has(old, "memory_entries"):
             return
         # somebody else's table, by the name of ours; or, as below, one that cannot be read
         found = ("none",) if "no such column" in str(error) else None
@@ -164,9 +170,8 @@ def _save_users(old: sqlite3.Connection, new: sqlite3.Connection, lose: Report) 
 
 def _save_entries(old: sqlite3.Connection, new: sqlite3.Connection, users: set[int], lose: Report) -> None:
     for number, row in salvaged(old, "memory_entries", "number", ENTRY):
-        user, place = number >> PLACE_BITS, number & PLACES
         name = f"memory {brief(row[1])}"
-        problem = _entry_problem(number, row) or ("" if user in users else "whose it is is lost")
+        problem = _entry_problem(number, row) or ("" if row[0] in users else "whose it is is lost")
         if not problem and new.execute("SELECT 1 FROM memory_deleted WHERE user = ? AND id = ?", row[:2]).fetchone():
             problem = "it was deleted"
         if problem:
@@ -179,7 +184,7 @@ def _save_entries(old: sqlite3.Connection, new: sqlite3.Connection, users: set[i
         tokens = " ".join(_tokens_of(number, row))
         new.execute("INSERT INTO memory_index (rowid, tokens) VALUES (?, ?)", (number, tokens))
         query = "UPDATE memory_users SET newest = max(newest, ?), count = count + 1, length = length + ? WHERE id = ?"
-        new.execute(query, (place, row[4], user))
+        new.execute(query, (number & PLACES, row[4], row[0]))
 
 
 def _save_deleted(old: sqlite3.Connection, new: sqlite3.Connection, users: set[int]) -> None:
