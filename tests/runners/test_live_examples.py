@@ -45,8 +45,9 @@ def test_a_session_has_what_the_caller_heard(dialect: str, seeds: int) -> None:
     assert coverage["interruption"] > seeds / 2
 
 
-# A browser that has not done it after this long hangs: it takes eight seconds, five of them to speak and to listen.
-BROWSER_S_MAX = 60
+# A browser that has not done it after this long hangs, however busy the machine: it takes eight seconds, five of them
+# to speak and to listen.
+BROWSER_S_MAX = 300
 RATE = 48_000  # samples a second in the file
 # Without a screen, without a sandbox (CI is root), asking nobody beyond this machine anything; with a microphone that
 # needs no permission and may be used, as may the speaker, before a real person has clicked.
@@ -105,20 +106,32 @@ find("#write button").click()
 await until(() => log().length == 2)
 
 const wasLoud = isLoud()
-press(); await seconds(0.6); release()
-await until(isLoud)
-await until(() => log().length == 4)   // the answer is over when it has been played
-await until(() => !isLoud())
+const speak = async (count) => { press(); await seconds(count); release() }
+const exchange = () => log().slice(before, before + 2)
+const isOver = () => exchange().length == 2   // the answer is over when it has been played
+let before, isHeard, first
+do {                                   // a busy machine may look too late: then it is asked again
+  before = log().length
+  await speak(0.6)
+  await until(() => isLoud() || isOver())
+  isHeard = isLoud()
+  await until(isOver)
+  await until(() => !isLoud())
+  first = exchange()
+} while (!isHeard)
 
-press(); await seconds(2); release()
-await until(isLoud)
-await seconds(0.3)
+do {
+  before = log().length
+  await speak(2)
+  await until(() => isLoud() || isOver())
+  await seconds(0.3)
+} while (isOver())
 const pressed = performance.now()
 press()                                // the other one is speaking
 await until(() => !isLoud())
 const silent_s = (performance.now() - pressed) / 1000
-await until(() => log().length == 6)
-report({ was_loud: wasLoud, silent_s, lines: log() })
+await until(isOver)
+report({ was_loud: wasLoud, silent_s, lines: [...log().slice(0, 2), ...first, ...exchange()] })
 </script>
 """
 
