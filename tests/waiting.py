@@ -101,8 +101,13 @@ class Outside:
 
 
 def may_run_twice(world: World) -> bool:
-    """Whether a process may have stood still while another one took over what it runs, and then have gone on."""
-    return len(world._processes.seats) > 1 and world.coverage["lease taken over"] > 0
+    """
+    Whether a process may have stood still while another one took over what it runs, and then have gone on.
+
+    That a lease was taken over is known when the first event of the other one is acknowledged, and that is on the disk
+    before: what stood still may come between.
+    """
+    return len(world._processes.seats) > 1 and (world.coverage["lease taken over"] > 0 or world.coverage["stall"] > 0)
 
 
 # What ends a run before all that runs side by side in it has come to its end, or its next wait.
