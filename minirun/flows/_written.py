@@ -72,10 +72,10 @@ def written(
     """
     if level > DEPTH_MAX + 1:
         raise InvalidValueError(path[:200], f"nested deeper than {DEPTH_MAX} levels; flatten it")
-    if isinstance(value, _SCALARS) and not isinstance(value, Enum):  # most are
-        return value
     if isinstance(value, Enum):
         return written(value.value, path, fields_of, level)
+    if value is None or isinstance(value, _SCALARS):
+        return value
     if isinstance(value, datetime.date):
         return value.isoformat()
     if is_model(type(value)):

@@ -86,37 +86,21 @@ async def test_answers_with_pictures_and_thoughts(dialect: DialectName, autojump
     model = ScriptedLive(script, dialect=dialect)
     async with new_runner(model) as runner:
         found = await recorded(runner, model, acting("a", 2, "b", 2, "c", 2), pieces=True)
-    expected = {
-        "gemini": """
-            0.00 2 e1 root live(connection=1, reason=start)
-            0.00 3 e2 user user: 'a' live(after_seq=2)
-            0.00 ~ e3 root model: <image/png;x=1 3> live(item_id=a)
-            0.00 ~ e3 root model: 'Hm.' live(item_id=a)
-            0.00 4 e3 root over live(item_id=a, media=['image/png'])
-            2.00 5 e4 user user: 'b' live(after_seq=4)
-            4.00 6 e5 user user: 'c' live(after_seq=5)
-            0.00 > connect 1
-            0.00 > content user: 'a' ? id=e2
-            2.00 > content user: 'b' ? id=e4
-            4.00 > content user: 'c' ? id=e5
-            6.00 > close
-        """,
-        "openai": """
-            0.00 2 e1 root live(connection=1, reason=start)
-            0.00 3 e2 user user: 'a' live(after_seq=2)
-            0.00 ~ e3 root model: <image/png;x=1 3> live(item_id=a)
-            0.00 ~ e3 root model: 'Hm.' live(item_id=a)
-            0.00 4 e3 root over live(item_id=a, media=['image/png'])
-            2.00 5 e4 user user: 'b' live(after_seq=4)
-            4.00 6 e5 user user: 'c' live(after_seq=5)
-            0.00 > connect 1
-            0.00 > content user: 'a' ? id=e2
-            2.00 > content user: 'b' ? id=e4
-            4.00 > content user: 'c' ? id=e5
-            6.00 > close
-        """,
-    }
-    assert found == records(expected[dialect])
+    expected = """
+        0.00 2 e1 root live(connection=1, reason=start)
+        0.00 3 e2 user user: 'a' live(after_seq=2)
+        0.00 ~ e3 root model: <image/png;x=1 3> live(item_id=a)
+        0.00 ~ e3 root model: 'Hm.' live(item_id=a)
+        0.00 4 e3 root over live(item_id=a, media=['image/png'])
+        2.00 5 e4 user user: 'b' live(after_seq=4)
+        4.00 6 e5 user user: 'c' live(after_seq=5)
+        0.00 > connect 1
+        0.00 > content user: 'a' ? id=e2
+        2.00 > content user: 'b' ? id=e4
+        4.00 > content user: 'c' ? id=e5
+        6.00 > close
+    """
+    assert found == records(expected)
 
 
 @both

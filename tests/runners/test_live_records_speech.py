@@ -245,47 +245,26 @@ async def test_the_program_interrupts_and_the_server_says_so_late(
     async with new_runner(model) as runner:
         deeds = ("a", 0.5, doing("interrupt"), 1, "b", 5, "c", 5)
         found = await recorded(runner, model, acting(*deeds), pieces=True)
-    expected = {
-        "gemini": """
-            0.00 2 e1 root live(connection=1, reason=start)
-            0.00 3 e2 user user: 'a' live(after_seq=2)
-            0.00 ~ e3 root model: <audio/pcm;rate=24000 96000> out='one ' live(item_id=a1)
-            0.50 ~ e3 root cut live(item_id=a1)
-            0.50 4 e3 root model: 'one' out. cut live(item_id=a1)
-            1.50 5 e4 user user: 'b' live(after_seq=4)
-            3.50 ~ e5 root model: <audio/pcm;rate=24000 24000> out='two' live(item_id=a2)
-            3.50 6 e5 root model: 'two' out. over live(item_id=a2)
-            6.50 7 e6 user user: 'c' live(after_seq=6)
-            8.50 ~ e7 root model: <audio/pcm;rate=24000 24000> out='three' live(item_id=a3)
-            8.50 8 e7 root model: 'three' out. over live(item_id=a3)
-            0.00 > connect 1
-            0.00 > content user: 'a' ? id=e2
-            0.50 > cancel
-            1.50 > content user: 'b' ? id=e4
-            6.50 > content user: 'c' ? id=e6
-            11.50 > close
-        """,
-        "openai": """
-            0.00 2 e1 root live(connection=1, reason=start)
-            0.00 3 e2 user user: 'a' live(after_seq=2)
-            0.00 ~ e3 root model: <audio/pcm;rate=24000 96000> out='one ' live(item_id=a1)
-            0.50 ~ e3 root cut live(item_id=a1)
-            0.50 4 e3 root model: 'one' out. cut live(item_id=a1)
-            1.50 5 e4 user user: 'b' live(after_seq=4)
-            3.50 ~ e5 root model: <audio/pcm;rate=24000 24000> out='two' live(item_id=a2)
-            3.50 6 e5 root model: 'two' out. over live(item_id=a2)
-            6.50 7 e6 user user: 'c' live(after_seq=6)
-            8.50 ~ e7 root model: <audio/pcm;rate=24000 24000> out='three' live(item_id=a3)
-            8.50 8 e7 root model: 'three' out. over live(item_id=a3)
-            0.00 > connect 1
-            0.00 > content user: 'a' ? id=e2
-            0.50 > cancel
-            1.50 > content user: 'b' ? id=e4
-            6.50 > content user: 'c' ? id=e6
-            11.50 > close
-        """,
-    }
-    assert found == records(expected[dialect])
+    expected = """
+        0.00 2 e1 root live(connection=1, reason=start)
+        0.00 3 e2 user user: 'a' live(after_seq=2)
+        0.00 ~ e3 root model: <audio/pcm;rate=24000 96000> out='one ' live(item_id=a1)
+        0.50 ~ e3 root cut live(item_id=a1)
+        0.50 4 e3 root model: 'one' out. cut live(item_id=a1)
+        1.50 5 e4 user user: 'b' live(after_seq=4)
+        3.50 ~ e5 root model: <audio/pcm;rate=24000 24000> out='two' live(item_id=a2)
+        3.50 6 e5 root model: 'two' out. over live(item_id=a2)
+        6.50 7 e6 user user: 'c' live(after_seq=6)
+        8.50 ~ e7 root model: <audio/pcm;rate=24000 24000> out='three' live(item_id=a3)
+        8.50 8 e7 root model: 'three' out. over live(item_id=a3)
+        0.00 > connect 1
+        0.00 > content user: 'a' ? id=e2
+        0.50 > cancel
+        1.50 > content user: 'b' ? id=e4
+        6.50 > content user: 'c' ? id=e6
+        11.50 > close
+    """
+    assert found == records(expected)
 
 
 @both
@@ -389,36 +368,19 @@ async def test_what_errors_leave_of_an_answer(dialect: DialectName, autojump_clo
     model = ScriptedLive(script, dialect=dialect)
     async with new_runner(model) as runner:
         found = await recorded(runner, model, acting("a", 3, "b", 3), pieces=True)
-    expected = {
-        "gemini": """
-            0.00 2 e1 root live(connection=1, reason=start)
-            0.00 3 e2 user user: 'a' live(after_seq=2)
-            0.00 ~ e3 root model: <audio/pcm;rate=24000 24000> out='one' live(item_id=a1)
-            1.00 4 e4 root RATE: too much live()
-            1.00 5 e3 root model: 'one' out. over live(item_id=a1)
-            3.00 6 e5 user user: 'b' live(after_seq=5)
-            3.00 7 e6 root ODD: None live(dropped_audio_ms=250)
-            3.00 ~ e7 root model: <audio/pcm;rate=24000 24000> out='two' live(item_id=a2)
-            3.00 8 e7 root model: 'two' out. over live(item_id=a2)
-            0.00 > connect 1
-            0.00 > content user: 'a' ? id=e2
-            3.00 > content user: 'b' ? id=e5
-            6.00 > close
-        """,
-        "openai": """
-            0.00 2 e1 root live(connection=1, reason=start)
-            0.00 3 e2 user user: 'a' live(after_seq=2)
-            0.00 ~ e3 root model: <audio/pcm;rate=24000 24000> out='one' live(item_id=a1)
-            1.00 4 e4 root RATE: too much live()
-            1.00 5 e3 root model: 'one' out. over live(item_id=a1)
-            3.00 6 e5 user user: 'b' live(after_seq=5)
-            3.00 7 e6 root ODD: None live(dropped_audio_ms=250)
-            3.00 ~ e7 root model: <audio/pcm;rate=24000 24000> out='two' live(item_id=a2)
-            3.00 8 e7 root model: 'two' out. over live(item_id=a2)
-            0.00 > connect 1
-            0.00 > content user: 'a' ? id=e2
-            3.00 > content user: 'b' ? id=e5
-            6.00 > close
-        """,
-    }
-    assert found == records(expected[dialect])
+    expected = """
+        0.00 2 e1 root live(connection=1, reason=start)
+        0.00 3 e2 user user: 'a' live(after_seq=2)
+        0.00 ~ e3 root model: <audio/pcm;rate=24000 24000> out='one' live(item_id=a1)
+        1.00 4 e4 root RATE: too much live()
+        1.00 5 e3 root model: 'one' out. over live(item_id=a1)
+        3.00 6 e5 user user: 'b' live(after_seq=5)
+        3.00 7 e6 root ODD: None live(dropped_audio_ms=250)
+        3.00 ~ e7 root model: <audio/pcm;rate=24000 24000> out='two' live(item_id=a2)
+        3.00 8 e7 root model: 'two' out. over live(item_id=a2)
+        0.00 > connect 1
+        0.00 > content user: 'a' ? id=e2
+        3.00 > content user: 'b' ? id=e5
+        6.00 > close
+    """
+    assert found == records(expected)
