@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from .._workflow_errors import StrayCancellationError
+from ..errors import MinirunError
 from ..runtime import InvocationContext
 from ..runtime._failure import first_failure, is_only_cancelled, is_pause
 from ..sessions._concurrent import ConcurrentWrites
@@ -71,14 +72,15 @@ class Lanes:
             async with trio.open_nursery() as nursery:
                 begin(nursery)
         except BaseException as error:
+            found = [*failures, error]  # a cancellation does not hide them
             if isinstance(first_failure(error), Exception):
-                await self.withdraw()
-            if failures:  # a cancellation does not hide them
-                raise BaseExceptionGroup(message, [*failures, error]) from None
+                found += await self._refused()
+            if len(found) > 1:
+                raise BaseExceptionGroup(message, found) from None
             raise
         if self.pauses and not (failures or self._ctx.escalated):
             raise self.pauses[0]
-        await self.withdraw()
+        failures += await self._refused()
         if failures:
             raise failures[0] if len(failures) == 1 else ExceptionGroup(message, failures)
 
@@ -103,8 +105,21 @@ class Lanes:
                 if replayer is not None:
                     replayer.end_branch(branch)
 
+    async def _refused(self) -> list[MinirunError]:
+        """Withdraw what was asked; where the store refuses, that is one more failure, and nobody goes on regardless."""
+        try:
+            await self.withdraw()
+        except MinirunError as error:
+            return [error]
+        return []
+
     async def withdraw(self) -> None:
-        """Nobody waits any more for what a lane has asked: the others have ended them all."""
+        """
+        Nobody waits any more for what a lane has asked: the others have ended them all.
+
+        Raises:
+            StorageError, StaleSessionError: See `close_calls`.
+        """
         ctx, replayer = self._ctx, self._ctx._invocation.replayer
         if replayer is not None:
             replayer.join(ctx.branch, self.within)

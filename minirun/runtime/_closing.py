@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
-from ..errors import MinirunError
 from ..events import Event, EventActions
 from ..sessions import InvocationStatus, OpenCall
 from ..sessions._recovery import around_waiting, by_event, closing_event_at_end
@@ -17,17 +16,15 @@ __all__ = ["close_calls", "close_open_calls"]
 
 
 async def close_calls(context: InvocationContext, calls: Iterable[OpenCall]) -> None:
-    """Answer *calls*, whose maker has ended before they gave a result, what waits included: nobody waits any more."""
-    groups, invocation = by_event(calls), context._invocation
-    if not groups:
-        return
+    """
+    Answer *calls*, whose maker has ended before they gave a result, what waits included: nobody waits any more.
+
+    Raises:
+        StorageError, StaleSessionError: What was answered until then is stored; the maker must not end before the rest.
+    """
     with trio.CancelScope(shield=True):
-        for group in groups:
-            try:
-                event = closing_event_at_end(group, invocation.failures.unrecorded_calls)
-                await invocation.emitter.emit(context, event, closing=True)
-            except MinirunError:  # the store fails: the end of the run tries again and reports it
-                return
+        for group in by_event(calls):
+            await _emit(context, closing_event_at_end(group, context._invocation.failures.unrecorded_calls))
 
 
 async def close_open_calls(

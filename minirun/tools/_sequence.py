@@ -11,9 +11,11 @@ ones wait with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from .._values import changed
 from .._window import Window
+from ..errors import MinirunError
 from ..events import Event, seq_of
 from ..flows._actions import over_turn
 from ..runtime import InvocationContext
@@ -105,7 +107,8 @@ async def _give_up(context: InvocationContext, stopped: Sequence[FunctionCall], 
     """Answer the calls *later*, which do not begin any more, unless one of those that were *stopped* waits."""
     calls = context._invocation.live.open_calls
     if not any(call.id in calls for call in stopped):
-        await close_calls(context, [calls[id_of(call)] for call in later if call.id in calls])
+        with suppress(MinirunError):  # the store fails: the end of the run tries again and reports it
+            await close_calls(context, [calls[id_of(call)] for call in later if call.id in calls])
 
 
 def _as_one(answers: Sequence[Event]) -> Event:

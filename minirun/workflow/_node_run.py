@@ -24,7 +24,7 @@ from .._values import MAKE, changed
 from .._workflow_errors import NodeTimeoutError
 from ..agents._lanes import no_stray_cancellation
 from ..env import derived_id
-from ..errors import FatalError, StorageError
+from ..errors import FatalError, MinirunError, StorageError
 from ..events import Event, EventActions, NodeInfo, Replay
 from ..flows._branches import is_within
 from ..runtime import InvocationContext, StreamingMode
@@ -110,9 +110,9 @@ class NodeExecution:
                 spent = await self._withdraw(context, attempt)
                 begin_again(context)
                 context._close(f"the attempt of the node {self.info_path} has ended")
-                failed = await self._note_failed(context, error, attempt, spent)
+                failed = None if spent is None else await self._note_failed(context, error, attempt, spent)
                 if failed is None:
-                    last = self._end_of_failed(error)
+                    last = self._end_of_failed(error, is_over=spent is not None)
                     break
                 attempt, start_seq = attempt + 1, _behind(failed)
             except BaseException as error:
@@ -141,9 +141,9 @@ class NodeExecution:
         event_id = derived_id(self.above.invocation_id, f"{self.path}!begun", attempt)
         return Event(id=event_id, partial=True, custom_metadata={"node_run": {"status": "running", "attempt": attempt}})
 
-    def _end_of_failed(self, error: Exception) -> Event:
-        """What it ends with although all attempts have failed; raises *error* if there is nothing."""
-        if self.on_failure is not None and not isinstance(error, (FatalError, StorageError)):
+    def _end_of_failed(self, error: Exception, *, is_over: bool) -> Event:
+        """What it ends with although all attempts have failed; raises *error* if nothing, or if one is not over."""
+        if is_over and self.on_failure is not None and not isinstance(error, (FatalError, StorageError)):
             return self.on_failure(error)
         self._leave(error)
         raise error
@@ -231,11 +231,12 @@ class NodeExecution:
         invocation.ids.failed_steps |= set(note["failed_steps"])
         invocation.ids.claimed.update(dict.fromkeys(note.get("spent", ()), ("", 0)))
 
-    async def _withdraw(self, context: InvocationContext, attempt: int) -> list[str]:
+    async def _withdraw(self, context: InvocationContext, attempt: int) -> list[str] | None:
         """
         Answer what the failed attempt has asked and nobody waits for any more.
 
-        Return the ids of its own questions, which are spent: another attempt asks under others.
+        Return the ids of its own questions, which are spent: another attempt asks under others. Or None where the store
+        refuses: then nothing comes after the attempt, whose questions are open.
         """
         asked = [call for call in context._invocation.open_calls() if is_within(call.branch, self.branch)]
         if not asked:
@@ -243,7 +244,10 @@ class NodeExecution:
         from ..runtime._closing import close_calls  # few nodes fail while somebody is asked
 
         fresh, _ = self._context(attempt, 0)  # without what the attempt has written
-        await close_calls(fresh, asked)
+        try:
+            await close_calls(fresh, asked)
+        except MinirunError:  # those above fail, too, and try again
+            return None
         spent = {call.call_id.removeprefix("q-") for call in asked}.intersection(context._claims)
         context._claims[:] = [each for each in context._claims if each not in spent]
         return sorted(spent)

@@ -13,14 +13,18 @@ from minirun import (
     Event,
     EventActions,
     InMemoryRunner,
+    InMemorySessionService,
     InvocationContext,
     LlmAgent,
     LoopAgent,
     ParallelAgent,
+    Runner,
     SequentialAgent,
 )
-from minirun.errors import ConfigurationError
+from minirun.errors import ConfigurationError, StorageBusyError
 from minirun.testing import ScriptedLlm
+
+from ..interruptions import PLACE, failing_commit
 
 
 class Says(BaseAgent):
@@ -165,3 +169,36 @@ def test_settings_that_mean_nothing_are_refused(make: Any) -> None:
     """A loop of no rounds, which peers take for none or for endless, and an unknown policy."""
     with pytest.raises(ConfigurationError):
         make()
+
+
+async def test_who_ends_while_a_branch_asks_fails_if_the_store_refuses_to_take_the_question_back(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Otherwise the agent goes on, and at the next pause a question is open for which nobody waits."""
+
+    class Asks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.request_input("Who?")
+
+    class Catches(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            try:
+                await self.sub_agents[0].run_async(ctx)
+            except* ValueError:
+                await ctx.request_input("What now?")
+
+    def runner() -> Runner:
+        branches = ParallelAgent(name="both", sub_agents=[Asks(name="asks"), Says(name="fails", after_s=1, fails=True)])
+        agent = Catches(name="catches", sub_agents=[branches])
+        return Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
+
+    service = InMemorySessionService()
+    async with runner().run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    assert [question.hint for question in run.pending] == ["What now?"]
+    service = InMemorySessionService()
+    failing_commit(service, 3, "refused")  # after the message and the question
+    with pytest.raises(StorageBusyError):
+        async with runner().run_async(**PLACE, new_message="go") as run:
+            await run.wait()
+    assert (run.status, run.pending) == ("failed", [])

@@ -14,21 +14,25 @@ from minirun import (
     Content,
     Event,
     InMemoryRunner,
+    InMemorySessionService,
     InvocationContext,
     LlmAgent,
     LoopAgent,
     ParallelAgent,
     Part,
     RunConfig,
+    Runner,
     SequentialAgent,
     ToolContext,
 )
 from minirun.apps import Prompts
-from minirun.errors import ConfigurationError, LlmCallsLimitExceededError
+from minirun.errors import ConfigurationError, LlmCallsLimitExceededError, StorageBusyError
 from minirun.models import LlmCapabilities
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import exit_loop
 from minirun.types import Blob
+
+from ..interruptions import PLACE, failing_commit
 
 
 def texts(model: ScriptedLlm, question: int) -> list[str]:
@@ -345,6 +349,45 @@ async def test_who_has_failed_inside_of_a_call_is_forgotten_with_the_failure() -
             await running.wait()
     last = running.session.events[-1]
     assert (last.author, last.branch, last.error_code) == ("root", None, "ValueError")
+
+
+class Asks(BaseAgent):
+    """Asks who it is."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        await ctx.request_input("Who?")
+
+
+@pytest.mark.parametrize("number", range(2, 5))
+async def test_what_an_agent_has_asked_in_a_call_is_answered_before_the_call(number: int) -> None:
+    """Also if the store refuses any one of the events that settle the calls of a resumed run, which fails then."""
+
+    async def measure(tool_context: ToolContext) -> str:
+        size: str = await tool_context.request_input("Which size?")
+        return size
+
+    def ends_it(tool: Any, args: Any, tool_context: ToolContext) -> dict[str, str] | None:
+        return {"result": "never mind"} if is_resumed and tool.name == "asks" else None
+
+    def runner() -> Runner:
+        model = ScriptedLlm(["done"] if is_resumed else [[call("measure"), call("asks", request="x")]])
+        asks = AgentTool(Asks(name="asks"))
+        root = LlmAgent(name="root", model=model, tools=[measure, asks], before_tool_callback=ends_it)
+        return Runner(agent=root, app_name="app", session_service=service, auto_create_session=True)
+
+    service, is_resumed = InMemorySessionService(), False
+    async with runner().run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    [size, who] = run.pending
+    is_resumed, commits = True, failing_commit(service, number, "refused")
+    with pytest.raises(StorageBusyError):
+        async with runner().run_async(**PLACE, new_message=size.reply("big")) as run:
+            await run.wait()
+    assert commits[0] >= number
+    events = await service.read_events(app_name="app", **PLACE)
+    answered = [response.id for event in events for response in event.get_function_responses()]
+    [measured, asks] = events[2].get_function_calls()
+    assert answered == [size.call_id, who.call_id, measured.id, asks.id]
 
 
 async def test_agents_are_not_run_from_the_context_of_a_tool() -> None:

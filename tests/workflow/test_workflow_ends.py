@@ -16,14 +16,17 @@ from minirun import (
     Event,
     FunctionTool,
     InMemoryRunner,
+    InMemorySessionService,
     InvocationContext,
     LlmAgent,
     ParallelAgent,
+    Runner,
     ToolContext,
 )
 from minirun.errors import (
     ConfigurationError,
     MinirunError,
+    NodeTimeoutError,
     RouteError,
     SecondOutputError,
     StateSchemaError,
@@ -36,6 +39,7 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
 from minirun.workflow import END, FAILED, START, JoinNode, RequestInput, Workflow, node
 
+from ..interruptions import PLACE, failing_commit
 from ..resuming import says
 from .test_workflow import flow, given, output_of, run_of
 
@@ -388,6 +392,36 @@ async def test_nobody_is_asked_any_more_what_a_failed_attempt_has_asked(
     assert asked == [["What now, after NodeTimeoutError?"]] if handled else [["Which?"]]
     assert run.answer is not None
     assert run.answer.output == ("answer 1" if handled else ["answer 1", 2])
+
+
+@pytest.mark.parametrize("handled", [True, False])
+async def test_an_attempt_whose_question_cannot_be_taken_back_is_the_last(
+    handled: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The store refuses to end the question of a failed attempt: neither another attempt follows, nor a handler."""
+    attempts: list[int] = []
+
+    async def item(node_input: Any, ctx: InvocationContext) -> Any:
+        return await ctx.request_input("Which?") if node_input == 1 else await trio.sleep(100)
+
+    async def both(node_input: Any, ctx: InvocationContext) -> Any:
+        attempts.append(ctx.attempt_count)
+        return await ctx.map(item, [1, 2])
+
+    service = InMemorySessionService()
+    failing_commit(service, 3, "refused")  # after the message and the question
+    async def handles(node_input: Any) -> None:
+        attempts.append(0)
+
+    if handled:
+        root = flow((START, node(both, timeout_s=5), {FAILED: handles}))
+    else:
+        root = flow((START, node(both, retry=AT_ONCE, timeout_s=5)))
+    runner = Runner(agent=root, app_name="app", session_service=service, auto_create_session=True)
+    with pytest.raises(NodeTimeoutError):
+        async with runner.run_async(**PLACE, new_message="go") as run:
+            await run.wait()
+    assert (attempts, run.status, run.pending) == ([1], "failed", [])
 
 
 @pytest.mark.parametrize("where", ["node", "tool"])

@@ -144,7 +144,7 @@ async def is_cancelled_at(build: Build, log: Sequence[Event], step: int) -> bool
 
 def without_hashes(log: Sequence[Event]) -> list[str]:
     """The outcomes, whatever the id of the invocation is, from which some paths follow."""
-    hashed = re.compile(r"(@[0-9a-f]{16})?~[0-9a-f]{8}")
+    hashed = re.compile(r"(@[0-9a-f]{16})?~[0-9a-f]{8}|#call-[0-9a-f]{24}")
     return sorted(f"{hashed.sub('', path)}: {outcome}" for path, outcome in outcomes(log).items())
 
 
