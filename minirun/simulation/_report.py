@@ -42,7 +42,7 @@ def report(outcome: Outcome) -> str:
     """The seed, if there is one, the choices that matter, in their order, and the end of the log as a table."""
     chosen = list(in_words(outcome.trace))
     lines = [] if outcome.seed is None else [f"seed: {outcome.seed!r}"]
-    lines.append("choices that are not dull:" if chosen else "every choice is dull: it fails whatever happens")
+    lines.append("choices that are not dull:" if chosen else "every choice is dull: it fails without anything special")
     lines += _cut(chosen, CHOICES_MAX)
     lines.append(f"reached: {counted(outcome.coverage)}")
     shown = outcome.log[-ENTRIES_MAX:]

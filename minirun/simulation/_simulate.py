@@ -111,7 +111,7 @@ def simulate(
         storage: `"sqlite"`, the real one on a simulated disk, or `"memory"`, which is faster.
         processes: How many processes serve the users at once, over one file.
         deep: Whether the file is verified at the end, beside what is checked always.
-        strict: Whether `datetime.now()`, and what was imported by name from `time`, are seen, too: some three times
+        strict: Whether `datetime.now()`, and what was imported by name from `time`, are seen, too: two to three times
             slower. Searches do it with every 20th seed.
         hasty: Whether what takes a tenth of the steps after which a world has no end is ended then already. It is what
             a livelock is shrunk with, each of which takes seconds otherwise.

@@ -141,7 +141,9 @@ def _holds(check: Callable[[], object]) -> bool:
 
 
 def _name_of(check: Callable[[], object]) -> str:
-    return str(getattr(check, "__qualname__", check))
+    """What a check is called, and where it stands if it has a place of its own."""
+    name, code = str(getattr(check, "__qualname__", check)), getattr(check, "__code__", None)
+    return name if code is None else f"{name}, {code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"
 
 
 def _remove(folder: str) -> None:

@@ -509,7 +509,10 @@ def test_checks_that_cannot_be_checked_are_refused() -> None:
         await world.sleep(1)
 
     assert isinstance(failures_of(asynchronous, 1, storage="memory")[0], ConfigurationError)
-    assert isinstance(failures_of(falsy, 1, storage="memory")[0], CheckError)
+    [failure] = failures_of(falsy, 1, storage="memory")
+    assert isinstance(failure, CheckError)
+    where = f"test_simulation_world.py:{falsy.__code__.co_firstlineno + 1}"
+    assert str(failure).endswith(f"falsy.<locals>.<lambda>, {where}) does not hold")
 
 
 def test_what_a_world_is_asked_wrongly_it_refuses() -> None:
