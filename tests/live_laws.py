@@ -15,6 +15,7 @@ import attrs
 from minirun import Event
 from minirun._codec import from_json, to_json
 from minirun.errors import ModelRequestError
+from minirun.models import LlmResponse
 from minirun.sessions import InvocationStatus
 from minirun.simulation import CheckError
 from minirun.types import Part
@@ -332,14 +333,26 @@ def _contents_arrive(book: Book, log: Log) -> None:
 def _newest_handle_is_used(book: Book, log: Log) -> None:
     """A session is gone on with by the newest handle that is good; where the server says that it has none, it stays."""
     newest: str | None = None
+    may_be_gone = False
     for line in book.lines:
-        expect(line.handle == newest, f"connection {line.number} goes on with {line.handle}, the newest is {newest}")
+        is_newest = line.handle == newest or (may_be_gone and line.handle is None)
+        expect(is_newest, f"connection {line.number} goes on with {line.handle}, the newest is {newest}")
+        newest = line.handle
         for response in line.received:
             told = response.resumption
             newest = told.handle if told is not None and told.resumable else newest
-        was_of_use = any(not response.cancelled_calls for response in line.received)  # who only takes back goes nowhere
-        if isinstance(line.inner._lost, ModelRequestError) and line.handle == newest and not was_of_use:
-            newest = None  # the server refuses what was sent to this session, so it is not gone on with
+        was_of_use = any(_is_of_use(response) for response in line.received)
+        # The server refuses what was sent to this session, so it is not gone on with. Who sends may notice that before
+        # what has come from there is taken, which then was of no use.
+        is_refused = isinstance(line.inner._lost, ModelRequestError) and line.handle == newest
+        may_be_gone = is_refused and any(sent.lost and sent.connection == line.number for sent in book.model.sent)
+        if is_refused and not was_of_use:
+            newest = None
+
+
+def _is_of_use(response: LlmResponse) -> bool:
+    """Whether somebody gets anywhere with it: not by calls that are taken back, nor by what is told of a session."""
+    return response.content is not None or response.input_transcription is not None or bool(response.turn_complete)
 
 
 def _left_is_left(book: Book, log: Log) -> None:
