@@ -195,7 +195,8 @@ def _shown_is_stored(book: Book, log: Log) -> None:
 
 def _utterances_are_stored_once(book: Book, log: Log) -> None:
     """What the user has typed is stored once, in its order; if the conversation has come to its end, all of it."""
-    stored = [event for event in log if event.author == "user" and event.content and not event.input_transcription]
+    said = [event for event in log if event.author == "user" and event.content and not event.input_transcription]
+    stored = [event for event in said if not _is_of_another_call(event, book)]
     texts = [event.text for event in stored]
     expect(len(set(texts)) == len(texts), f"the user's words are stored twice: {texts}")
     sent = [text for text in book.typed.values() if text in texts and text not in book.doubtful]
@@ -215,6 +216,12 @@ def _utterances_are_stored_once(book: Book, log: Log) -> None:
 def _is_direct(message_id: str, log: Log) -> bool:
     """Whether it went through the queue, and not through `Runner.send`."""
     return any(event.id == message_id and event.actions.replay.sent is None for event in log)
+
+
+def _is_of_another_call(event: Event, book: Book) -> bool:
+    """Whether somebody sent it who thought of a later call, when this one had died and was not known to be dead yet."""
+    is_own = event.id in book.typed or event.text in book.doubtful
+    return event.actions.replay.sent is not None and not is_own
 
 
 def _speech_is_stored_once(book: Book, log: Log) -> None:
