@@ -60,12 +60,16 @@ class Conversation:
             self._told = frozenset(self._ids[: self._ids.index(self.newest_id) + 1])
         return self.newest_id
 
-    def check_id(self, id: str | None) -> None:
+    def known(self) -> frozenset[str]:
+        """What the client knows by now: the contents that were taken up, and the calls that were withdrawn."""
+        return self._told.union(id for id, call in self.calls.items() if call.state is CallState.WITHDRAWN)
+
+    def check_id(self, id: str | None, known: frozenset[str]) -> None:
         """
         Raises:
-            ScriptError: The client sends again what it knows to be taken up.
+            ScriptError: The client sends again what it has *known* to be taken up.
         """
-        if id in self._told:
+        if id in known:
             msg = f"expected each content once, found {id!r} again after the server has told that it has taken it up"
             raise ScriptError(f"{msg}; send again only what came after `last_taken_up`")
 
@@ -85,10 +89,11 @@ class Conversation:
         """The ids of the calls that have no response yet."""
         return tuple(id for id, call in self.calls.items() if call.state is CallState.OPEN)
 
-    def check_responses(self, responses: Sequence[FunctionResponse]) -> None:
+    def check_responses(self, responses: Sequence[FunctionResponse], known: frozenset[str]) -> None:
         """
         Raises:
-            ScriptError: One of them answers no call of this session, or one that was answered or withdrawn.
+            ScriptError: One of them answers no call of this session, or one that was answered, or that the client has
+                *known* to be withdrawn when it began to send.
         """
         seen: set[str | None] = set()
         for response in responses:
@@ -97,7 +102,7 @@ class Conversation:
                 raise _odd(response, f"one of the calls {sorted(self.calls)}", "no call of this session has its id")
             if call.name != response.name:
                 raise _odd(response, f"the name {call.name!r}", f"the name {response.name!r}")
-            if call.state is CallState.WITHDRAWN:
+            if call.state is CallState.WITHDRAWN and response.id in known:
                 raise _odd(response, "no response", "one, though the server has withdrawn the call")
             if (call.state is CallState.ANSWERED and not self._takes_interim_results) or response.id in seen:
                 raise _odd(response, "one response", "another one")
@@ -113,6 +118,8 @@ class Conversation:
         batches, goes_on = set(), False
         for response in responses:
             call = self.calls[response.id or ""]
+            if call.state is CallState.WITHDRAWN:  # they have crossed on the way
+                continue
             is_new, call.state = call.state is CallState.OPEN, CallState.ANSWERED
             if response.scheduling == "SILENT":
                 continue

@@ -71,8 +71,10 @@ class ScriptedLive(BaseLlm):
     What a server would refuse raises ScriptError, and has no effect: sending from two tasks at once; a history that is
     not the first thing, or on a session that is gone on with; a second response to a call, but for interim results, or
     one to an unknown or withdrawn call; a content again that is known to be taken up; a truncation beyond what was
-    sent, or of 0; signals of the client's own voice detection while the server's is on; sound of another rate. Sending
-    on a connection that is over raises the error that `receive` has raised, or ModelConnectionError.
+    sent, or of 0; signals of the client's own voice detection while the server's is on; sound of another rate. What the
+    client learns only after it has begun to send is not held against it: a response to a call that is withdrawn
+    meanwhile is of no effect. Sending on a connection that is over raises the error that `receive` has raised, or
+    ModelConnectionError.
 
     Args:
         script: A list of entries, or a function that is given what was sent (see `LiveSent`) and returns an entry; None
@@ -316,9 +318,10 @@ class ScriptedLiveConnection(BaseLlmConnection):
         responses = check_content(content)
         kind = "responses" if responses else "content"
         sent = self._sent(kind, content=content, turn_complete=turn_complete, id=id)
+        known = self.conversation.known()
         with await self._taken(sent):
-            self.conversation.check_id(id)
-            self.conversation.check_responses(responses)
+            self.conversation.check_id(id, known)
+            self.conversation.check_responses(responses, known)
         if responses:
             if self.conversation.answered(responses) and turn_complete:
                 self._answer(sent)

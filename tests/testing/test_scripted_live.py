@@ -630,6 +630,23 @@ async def test_a_withdrawn_call_takes_no_response(autojump_clock: trio.abc.Clock
         assert ">seen" in await line.quiet()
 
 
+async def test_a_response_may_cross_with_the_withdrawal_of_its_call(autojump_clock: trio.abc.Clock) -> None:
+    """What the client learns after it has begun to send is no fault of it: the response is of no effect."""
+    live = ScriptedLive([[call("look"), call("look")], "seen"])
+    async with conversation(live) as line:
+        await line.connection.send_content(text("a"))
+        await line.quiet()
+        session, crossing = live.connections[0].conversation, result("call-1").responses
+        known = session.known()
+        session.withdraw(["call-1"])
+        session.check_responses(crossing, known)
+        assert not session.answered(crossing)
+        with pytest.raises(ScriptError, match="withdrawn"):
+            await line.connection.send_content(result("call-1"))
+        await line.connection.send_content(result("call-2"))
+        assert ">seen" in await line.quiet()
+
+
 async def test_openai_truncates_what_was_sent(autojump_clock: trio.abc.Clock) -> None:
     """From 1 ms up to as much as was sent of an item with sound."""
     async with conversation(ScriptedLive(["one two"], dialect="openai")) as line:
