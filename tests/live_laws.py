@@ -162,7 +162,12 @@ def _has_waited(book: Book, event: Event, log: Log) -> bool:
     """Whether an earlier answer was cut, so still played, after this one had begun: it has waited behind that."""
     begin = next((place for place, one in enumerate(book.seen) if one.partial and one.id == event.id), 0)
     before = max((one.seq or 0 for one in book.seen[:begin]), default=0)
-    return any("cut_seq" in (one.live or {}) and before < (one.seq or 0) < (event.seq or 0) for one in log)
+    if any("cut_seq" in (one.live or {}) and before < (one.seq or 0) < (event.seq or 0) for one in log):
+        return True
+    # One that was cut within its last word has no words that were not heard; but the server was told where it ends.
+    own = (event.live or {}).get("item_id")
+    told = [sent.item_id for sent in book.model.sent if sent.kind == "truncate"]
+    return own in told[1:] and told[told.index(own) - 1] != own
 
 
 def _is_what_was_shown(book: Book, event: Event, heard: list[str], log: Log) -> None:
