@@ -52,6 +52,9 @@ class NodeTimeoutError(WorkflowError, TimeoutError):
     """
 
     def __init__(self, node_name: str, timeout: float) -> None:
-        super().__init__(f"the node {node_name!r} took longer than timeout_s={timeout} seconds")
+        super().__init__(node_name, timeout)  # one that was recorded is made again from its `args`
         self.node_name = node_name
         self.timeout = timeout
+
+    def __str__(self) -> str:
+        return f"the node {self.node_name!r} took longer than timeout_s={self.timeout} seconds"

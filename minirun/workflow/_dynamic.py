@@ -18,7 +18,7 @@ import trio
 from .._json import brief, dumps, freeze
 from .._values import changed
 from ..agents._lanes import ON_FAILURE
-from ..errors import ConfigurationError, FatalError, NodeRunsLimitExceededError, ReplayError, StorageError
+from ..errors import ConfigurationError, NodeRunsLimitExceededError, ReplayError
 from ..events import Event, NodeInfo, RecordedStep
 from ..flows._record import unattempted
 from ..flows._recorded_step import event_of_failure
@@ -26,7 +26,7 @@ from ..flows._recorded_step import outcome_of as failure_of
 from ..runtime._failure import first_failure, is_only_cancelled, is_pause
 from ..sessions._concurrent import ConcurrentWrites
 from ..types import Content
-from ._node_run import NodeExecution
+from ._node_run import FINAL, NodeExecution
 from ._nodes import JoinNode, Node, is_limit
 from ._running import ending, outcome_of
 from ._view import with_graphs
@@ -205,7 +205,7 @@ async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str
                 execution.place = await stack.enter_async_context(execution.place.below())
             try:
                 ended = await _on_a_stack(context, execution.run)
-            except (FatalError, StorageError, ReplayError):
+            except (*FINAL, ReplayError):
                 raise
             except Exception as error:  # recorded, as that of a step: whoever catches it goes on from there
                 step = RecordedStep(name=name, path=f"{context._path}/{name}{beside}")

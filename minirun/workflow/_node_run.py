@@ -41,10 +41,13 @@ if TYPE_CHECKING:
     from ..runtime._base_context import ContextBase
     from ._nodes import Node
 
-__all__ = ["NodeExecution"]
+__all__ = ["FINAL", "NodeExecution"]
 
 # Whose outcome an event is that is said on the way.
 NOBODY = FrozenTuple()
+
+# After these there is neither another attempt nor a handler. A group is of an attempt that asks still.
+FINAL = (FatalError, StorageError, ExceptionGroup)
 
 LONG_DELAY_S = 60.0
 """A longer delay before the next attempt pauses the invocation: no process has to live as long."""
@@ -107,12 +110,16 @@ class NodeExecution:
                 error = _own(group)
                 if self.on_failed is not None:
                     self.on_failed()
-                spent = await self._withdraw(context, attempt)
+                spent: list[str] = []
+                try:
+                    spent = await self._withdraw(context, attempt)
+                except MinirunError as refused:  # its questions are open: nothing may come after it
+                    error = ExceptionGroup(f"the node {self.info_path} has failed, and asks still", [error, refused])
                 begin_again(context)
                 context._close(f"the attempt of the node {self.info_path} has ended")
-                failed = None if spent is None else await self._note_failed(context, error, attempt, spent)
+                failed = await self._note_failed(context, error, attempt, spent)
                 if failed is None:
-                    last = self._end_of_failed(error, is_over=spent is not None)
+                    last = self._end_of_failed(error)
                     break
                 attempt, start_seq = attempt + 1, _behind(failed)
             except BaseException as error:
@@ -141,9 +148,9 @@ class NodeExecution:
         event_id = derived_id(self.above.invocation_id, f"{self.path}!begun", attempt)
         return Event(id=event_id, partial=True, custom_metadata={"node_run": {"status": "running", "attempt": attempt}})
 
-    def _end_of_failed(self, error: Exception, *, is_over: bool) -> Event:
-        """What it ends with although all attempts have failed; raises *error* if nothing, or if one is not over."""
-        if is_over and self.on_failure is not None and not isinstance(error, (FatalError, StorageError)):
+    def _end_of_failed(self, error: Exception) -> Event:
+        """What it ends with although all attempts have failed; raises *error* if there is nothing."""
+        if self.on_failure is not None and not isinstance(error, FINAL):
             return self.on_failure(error)
         self._leave(error)
         raise error
@@ -231,12 +238,14 @@ class NodeExecution:
         invocation.ids.failed_steps |= set(note["failed_steps"])
         invocation.ids.claimed.update(dict.fromkeys(note.get("spent", ()), ("", 0)))
 
-    async def _withdraw(self, context: InvocationContext, attempt: int) -> list[str] | None:
+    async def _withdraw(self, context: InvocationContext, attempt: int) -> list[str]:
         """
         Answer what the failed attempt has asked and nobody waits for any more.
 
-        Return the ids of its own questions, which are spent: another attempt asks under others. Or None where the store
-        refuses: then nothing comes after the attempt, whose questions are open.
+        Return the ids of its own questions, which are spent: another attempt asks under others.
+
+        Raises:
+            StorageError, StaleSessionError: See `close_calls`.
         """
         asked = [call for call in context._invocation.open_calls() if is_within(call.branch, self.branch)]
         if not asked:
@@ -244,10 +253,7 @@ class NodeExecution:
         from ..runtime._closing import close_calls  # few nodes fail while somebody is asked
 
         fresh, _ = self._context(attempt, 0)  # without what the attempt has written
-        try:
-            await close_calls(fresh, asked)
-        except MinirunError:  # those above fail, too, and try again
-            return None
+        await close_calls(fresh, asked)
         spent = {call.call_id.removeprefix("q-") for call in asked}.intersection(context._claims)
         context._claims[:] = [each for each in context._claims if each not in spent]
         return sorted(spent)
@@ -257,7 +263,7 @@ class NodeExecution:
     ) -> Event | None:
         """Store that an attempt has failed and when the next is due; None if there is none."""
         retry, invocation = self.node.limits[0], self.above._invocation
-        if retry is None or attempt >= retry.max_attempts or isinstance(error, (FatalError, StorageError)):
+        if retry is None or attempt >= retry.max_attempts or isinstance(error, FINAL):
             return None
         if not retry.covers(error) or invocation.end_invocation:
             return None

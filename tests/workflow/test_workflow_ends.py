@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import attrs
@@ -422,6 +423,43 @@ async def test_an_attempt_whose_question_cannot_be_taken_back_is_the_last(
         async with runner.run_async(**PLACE, new_message="go") as run:
             await run.wait()
     assert (attempts, run.status, run.pending) == ([1], "failed", [])
+
+
+@pytest.mark.parametrize("number", [3, 99])
+async def test_who_catches_what_a_node_has_failed_with_goes_on_only_without_its_questions(
+    number: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Where the store refuses to end them, what is raised has that, too; else the failure is the same in every run."""
+    runs: list[list[str]] = []
+
+    async def item(node_input: Any, ctx: InvocationContext) -> Any:
+        return await ctx.request_input("Which?") if node_input == 1 else await trio.sleep(100)
+
+    async def both(node_input: Any, ctx: InvocationContext) -> Any:
+        return await ctx.map(item, [1, 2])
+
+    class Catches(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            try:
+                await ctx.run_node(node(both, timeout_s=5), 1)
+            except NodeTimeoutError as error:
+                runs.append([str(error)])
+            runs[-1].append(await ctx.request_input("What now?"))
+
+    service = InMemorySessionService()
+    failing_commit(service, number, "refused")  # the first are the message and the question
+    runner = Runner(agent=Catches(name="c"), app_name="app", session_service=service, auto_create_session=True)
+    with pytest.raises(NodeTimeoutError) if number == 3 else nullcontext():
+        async with runner.run_async(**PLACE, new_message="go") as run:
+            await run.wait()
+    if number == 3:
+        assert (run.status, run.pending, runs) == ("failed", [], [])
+        return
+    [question] = run.pending
+    async with runner.run_async(**PLACE, new_message=question.reply("on")) as run:
+        await run.wait()
+    told = "the node 'both' took longer than timeout_s=5 seconds"
+    assert (run.status, runs) == ("completed", [[told], [told, "on"]])
 
 
 @pytest.mark.parametrize("where", ["node", "tool"])
