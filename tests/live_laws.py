@@ -164,10 +164,10 @@ def _has_waited(book: Book, event: Event, log: Log) -> bool:
     before = max((one.seq or 0 for one in book.seen[:begin]), default=0)
     if any("cut_seq" in (one.live or {}) and before < (one.seq or 0) < (event.seq or 0) for one in log):
         return True
-    # One that was cut within its last word has no words that were not heard; but the server was told where it ends.
-    own = (event.live or {}).get("item_id")
-    told = [sent.item_id for sent in book.model.sent if sent.kind == "truncate"]
-    return own in told[1:] and told[told.index(own) - 1] != own
+    until = 0.0  # the sound of those before is played at most; of one that is cut within its last word nobody tells
+    for one in (one for one in log if (one.seq or 0) < (event.seq or 0)):
+        until = max(until, one.timestamp or 0.0) + sum(map(_sound_ms, _shown(book, one))) / 1000
+    return until > (event.timestamp or 0.0)
 
 
 def _is_what_was_shown(book: Book, event: Event, heard: list[str], log: Log) -> None:
