@@ -36,7 +36,7 @@ class Inbox:
     """
 
     def __init__(self, ahead_s: float, rate: int) -> None:
-        self._items: deque[tuple[Item, float]] = deque()  # with how much sound is in it, in milliseconds
+        self._items: deque[tuple[Item, float]] = deque()  # with how much sound is in it, in ms; below 0: dropped of it
         self._ahead_ms = ahead_s * 1000
         self.rate = rate
         self._audio_ms = 0.0
@@ -44,6 +44,8 @@ class Inbox:
         self._bringers = trio.lowlevel.ParkingLot()
         self.dropped_ms = 0.0
         """How much sound was dropped, in milliseconds."""
+        self.missing_ms = 0.0
+        """How much of that the item had that was taken last."""
 
     def post(self, item: tuple[Input, Any]) -> None:
         """Add what has happened here; nobody is held back."""
@@ -75,7 +77,8 @@ class Inbox:
         while not self._items:
             await self._readers.park()
         item, length = self._items.popleft()
-        self._audio_ms -= length
+        self._audio_ms -= max(0.0, length)
+        self.missing_ms = max(0.0, -length)
         if self._bringers:
             self._bringers.unpark_all()
         return item
@@ -105,7 +108,7 @@ class Inbox:
 
     def _drop_audio(self) -> None:
         self._items = deque(
-            (self._without_audio(item) if isinstance(item, LlmResponse) and length else item, 0.0)
+            (self._without_audio(item), -length) if isinstance(item, LlmResponse) and length > 0 else (item, length)
             for item, length in self._items
         )
         self.dropped_ms += self._audio_ms

@@ -256,6 +256,11 @@ class Speech:
         self._answer = None
         await truncate(self._talk, self._talk.connection, answer, played)
 
+    def note_missing(self, length: float) -> None:
+        """So much sound of the answer came, and was dropped before the caller was given it, as it is interrupted."""
+        if self._answer is not None:
+            self._answer.missing_ms += length
+
     def forget_unread(self) -> None:
         """Take back the sound that nobody has been given yet: it is interrupted, and that is not to wait behind it."""
         if self._answer is not None:

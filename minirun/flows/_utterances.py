@@ -100,8 +100,8 @@ class Answer:
     """
 
     __slots__ = (
-        "audio_ms", "event_id", "item_id", "live", "media", "shown_ms", "skipped_ms", "spoken", "thinks",
-        "unread_chars", "written",
+        "audio_ms", "event_id", "item_id", "live", "media", "missing_ms", "shown_ms", "skipped_ms", "spoken",
+        "thinks", "unread_chars", "written",
     )  # fmt: skip
 
     def __init__(self, item_id: str, event_id: str) -> None:
@@ -119,6 +119,8 @@ class Answer:
         """Whether thoughts of it were shown."""
         self.audio_ms = 0.0
         """How much sound of it has come."""
+        self.missing_ms = 0.0
+        """How much more was dropped before anybody saw it."""
         self.unread_chars = 0
         """How much of its text the caller was not shown, at its end."""
         self.shown_ms = 0.0
@@ -159,7 +161,7 @@ class Answer:
             elif (media := part.inline_data or part.file_data) is not None:
                 self.media.append((media.mime_type or "").partition(";")[0])
         if spoken is not None and spoken.text:
-            self.spoken.append((spoken.text, self.audio_ms))
+            self.spoken.append((spoken.text, self.audio_ms + self.missing_ms))
         self.audio_ms += length
         return length
 
@@ -180,7 +182,7 @@ class Answer:
         is_ahead = bool(self.spoken) and not self.spoken[0][1]  # of its sound, or after it
         come = [text for text, at_ms in self.spoken if at_ms < played_ms or (at_ms == played_ms and not is_ahead)]
         words = re.findall(r"\S+\s*", self.text)
-        share = round(len(words) * min(1.0, played_ms / self.audio_ms))
+        share = round(len(words) * min(1.0, played_ms / (self.audio_ms + self.missing_ms)))
         count = min(share, len("".join(come).split()))
         return "".join(words[:count]).strip(), "".join(words[count:]).strip()
 

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from minirun import RunConfig
-from minirun.testing import ScriptedLive
+from minirun.testing import ScriptedLive, interrupted, say
 from minirun.testing._live_dialects import DialectName
 from minirun.testing._live_protocol import Conversation
 
@@ -53,3 +53,22 @@ async def test_all_sound_is_given_or_told_as_dropped(
                 elif event.turn_complete and event.text == "Fine.":
                     await live.aclose()
     assert given + dropped == sum(model.conversation.said_ms.values())
+
+
+@both
+async def test_words_whose_sound_was_dropped_were_not_heard(dialect: DialectName, autojump_clock: MockClock) -> None:
+    """The server cuts its answer while a slow caller has two words of it; the text of the others comes nevertheless."""
+    words = [say(f"w{number} ") for number in range(8)]
+    model = ScriptedLive([[*words, interrupted()]], dialect=dialect, in_flight=0)
+    given, cut = 0.0, []
+    async with new_runner(model) as runner:
+        async with runner.run_live(user_id="u", session_id="s", run_config=RunConfig(partial_buffer=1)) as live:
+            await live.send_text("count")
+            async for event in live:
+                given += len(event.audio or b"") / 48
+                if event.audio and given < 400:
+                    await trio.sleep(1)
+                elif event.interrupted and not event.partial:
+                    cut.append((event.text, event.custom_metadata, (event.live or {})["dropped_audio_ms"]))
+                    await live.aclose()
+    assert (given, cut) == (500.0, [("w0 w1", {"unheard": "w2 w3 w4 w5 w6 w7"}, 1500)])
