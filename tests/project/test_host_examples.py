@@ -29,6 +29,7 @@ from minirun import Event, InMemoryRunner, LlmAgent, Runner, SqliteSessionServic
 from minirun.sessions import InvocationStatus
 
 from .. import fork_server
+from ..fork_server import Process
 from .test_examples import EXAMPLES, SCRIPT_S_MAX, Interrupted, connect, free_port, read_until, start
 
 
@@ -165,13 +166,22 @@ async def test_a_host_ends_with_ctrl_c(name: str, tmp_path: Path) -> None:
                 path, headers, expected = REQUESTS[name]
                 await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
                 await read_until(stream, expected)
-            process.send_signal(signal.SIGINT)
             with trio.fail_after(SCRIPT_S_MAX):
-                _, error = await trio.to_thread.run_sync(process.communicate, abandon_on_cancel=True)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(press_ctrl_c, process)
+                    _, error = await trio.to_thread.run_sync(process.communicate, abandon_on_cancel=True)
+                    nursery.cancel_scope.cancel()
         finally:
             process.kill()
     assert "Error" not in error, error
     assert "Warning" not in error, error
+
+
+async def press_ctrl_c(process: Process) -> None:
+    """Once, and again if nothing has come of it: a web server may swallow one that meets it in the middle of things."""
+    while True:
+        process.send_signal(signal.SIGINT)
+        await trio.sleep(SCRIPT_S_MAX / 4)
 
 
 # Executes the notebook as a kernel does: cell after cell, in one namespace, in one running asyncio loop.
