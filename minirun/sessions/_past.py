@@ -93,7 +93,8 @@ def invocation_at(found: Invocation, seq: int, *, waits: bool) -> Invocation:
     """
     What an invocation was when *seq* was the newest event, as far as that is known; *waits*: a call of it waited then.
     """
-    if found.end_seq is not None and found.end_seq <= seq:
+    was_left = found.end_seq is not None and found.end_seq <= seq
+    if was_left and (waits or found.status is not InvocationStatus.PAUSED):  # else a rewind has undone its answer
         return found
     if found.end_seq is None or not waits:
         return attrs.evolve(found, status=InvocationStatus.INTERRUPTED, end_seq=None)

@@ -763,3 +763,33 @@ async def test_a_session_deleted_while_it_is_rewound_is_not_found(kind: str, tmp
         service._read = nothing  # type: ignore[assignment]  # what is left of it for this reader
         with pytest.raises(SessionNotFoundError):
             await rewind(runner, bad)
+
+
+async def test_a_fork_of_what_a_rewind_has_undone_waits_for_nobody(kind: str, tmp_path: Path) -> None:
+    """An answer was undone, so its invocation waits again; in a fork at an event behind the answer it does not."""
+
+    async def asks(ctx: InvocationContext) -> None:
+        if ctx.user_content is not None and ctx.user_content.text != "other":
+            await ctx.request_input("Which?")
+
+    async with services(tmp_path)[kind]() as service:
+        await service.create_session(**HERE)
+        runner = runner_on(service, Logic(name="agent", logic=asks))
+        async with runner.run_async(**PLACE, new_message="go") as asking:
+            await asking.wait()
+        async with runner.run_async(**PLACE, new_message="other") as other:
+            await other.wait()
+        async with runner.run_async(**PLACE, new_message=asking.pending[0].reply("this")) as answered:
+            await answered.wait()
+        answered_at = (await get(service)).revision
+        await runner.rewind_async(**PLACE, rewind_before_invocation_id=other.invocation_id)
+        await service.fork_session(**HERE, new_session_id="then", at_seq=answered_at)
+        statuses = {
+            session_id: [
+                (one.invocation_id == asking.invocation_id, one.status)
+                for one in await service.list_invocations(app_name="app", user_id="u", session_id=session_id)
+            ]
+            for session_id in ("s", "then")
+        }
+    assert (True, InvocationStatus.PAUSED) in statuses["s"]
+    assert (True, InvocationStatus.INTERRUPTED) in statuses["then"]
