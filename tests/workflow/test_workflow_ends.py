@@ -395,6 +395,16 @@ async def test_nobody_is_asked_any_more_what_a_failed_attempt_has_asked(
     assert run.answer.output == ("answer 1" if handled else ["answer 1", 2])
 
 
+async def asks_or_sleeps(node_input: int, ctx: InvocationContext) -> Any:
+    """Asks, as the first item; the other takes long."""
+    return await ctx.request_input("Which?") if node_input == 1 else await trio.sleep(100)
+
+
+async def both(node_input: Any, ctx: InvocationContext) -> Any:
+    """Somebody is asked while something else takes long."""
+    return await ctx.map(asks_or_sleeps, [1, 2])
+
+
 @pytest.mark.parametrize("handled", [True, False])
 async def test_an_attempt_whose_question_cannot_be_taken_back_is_the_last(
     handled: bool, autojump_clock: trio.testing.MockClock
@@ -402,12 +412,9 @@ async def test_an_attempt_whose_question_cannot_be_taken_back_is_the_last(
     """The store refuses to end the question of a failed attempt: neither another attempt follows, nor a handler."""
     attempts: list[int] = []
 
-    async def item(node_input: Any, ctx: InvocationContext) -> Any:
-        return await ctx.request_input("Which?") if node_input == 1 else await trio.sleep(100)
-
-    async def both(node_input: Any, ctx: InvocationContext) -> Any:
+    async def counted(node_input: Any, ctx: InvocationContext) -> Any:
         attempts.append(ctx.attempt_count)
-        return await ctx.map(item, [1, 2])
+        return await both(node_input, ctx)
 
     service = InMemorySessionService()
     failing_commit(service, 3, "refused")  # after the message and the question
@@ -415,9 +422,9 @@ async def test_an_attempt_whose_question_cannot_be_taken_back_is_the_last(
         attempts.append(0)
 
     if handled:
-        root = flow((START, node(both, timeout_s=5), {FAILED: handles}))
+        root = flow((START, node(counted, timeout_s=5), {FAILED: handles}))
     else:
-        root = flow((START, node(both, retry=AT_ONCE, timeout_s=5)))
+        root = flow((START, node(counted, retry=AT_ONCE, timeout_s=5)))
     runner = Runner(agent=root, app_name="app", session_service=service, auto_create_session=True)
     with pytest.raises(NodeTimeoutError):
         async with runner.run_async(**PLACE, new_message="go") as run:
@@ -431,12 +438,6 @@ async def test_who_catches_what_a_node_has_failed_with_goes_on_only_without_its_
 ) -> None:
     """Where the store refuses to end them, what is raised has that, too; else the failure is the same in every run."""
     runs: list[list[str]] = []
-
-    async def item(node_input: Any, ctx: InvocationContext) -> Any:
-        return await ctx.request_input("Which?") if node_input == 1 else await trio.sleep(100)
-
-    async def both(node_input: Any, ctx: InvocationContext) -> Any:
-        return await ctx.map(item, [1, 2])
 
     class Catches(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> None:
