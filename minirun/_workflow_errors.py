@@ -52,7 +52,8 @@ class NodeTimeoutError(WorkflowError, TimeoutError):
     """
 
     def __init__(self, node_name: str, timeout: float) -> None:
-        super().__init__(node_name, timeout)  # one that was recorded is made again from its `args`
+        super().__init__()  # two arguments would be an `errno` and what it means
+        self.args = (node_name, timeout)  # from which one that was recorded is made again
         self.node_name = node_name
         self.timeout = timeout
 

@@ -256,9 +256,9 @@ class Speech:
         self._answer = None
         await truncate(self._talk, self._talk.connection, answer, played)
 
-    def note_missing(self, length: float) -> None:
-        """So much sound of the answer came, and was dropped before the caller was given it, as it is interrupted."""
-        if self._answer is not None:
+    def note_missing(self, length: float, item_id: str | None) -> None:
+        """So much sound of an answer came, and was dropped before the caller was given it, as it is interrupted."""
+        if self._answer is not None and not self._answer.is_other(item_id):
             self._answer.missing_ms += length
 
     def forget_unread(self) -> None:

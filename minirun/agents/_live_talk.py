@@ -327,8 +327,8 @@ class Talk:
     async def _take(self, response: LlmResponse) -> None:
         """Take what the server says."""
         self._note(response)
-        if self.inbox.missing_ms:
-            self.speech.note_missing(self.inbox.missing_ms)
+        if self.inbox.missing_ms and self.speech.is_wanted(Input.PIECE, response):
+            self.speech.note_missing(self.inbox.missing_ms, response.item_id)
         if response.speech_started or response.speech_stopped or response.input_transcription is not None:
             await self.speech.hear(response)
         if response.error_code is not None:

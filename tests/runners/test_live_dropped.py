@@ -72,3 +72,23 @@ async def test_words_whose_sound_was_dropped_were_not_heard(dialect: DialectName
                     cut.append((event.text, event.custom_metadata, (event.live or {})["dropped_audio_ms"]))
                     await live.aclose()
     assert (given, cut) == (500.0, [("w0 w1", {"unheard": "w2 w3 w4 w5 w6 w7"}, 1500)])
+
+
+async def test_sound_that_nobody_wants_any_more_is_not_missing_in_the_answer(autojump_clock: MockClock) -> None:
+    """Of what comes after the program has interrupted neither the words nor the sound belong to what could be heard."""
+    model = ScriptedLive([[say(f"w{number} ") for number in range(8)]], dialect="gemini", in_flight=0)
+    given, cut = 0.0, []
+    async with new_runner(model) as runner:
+        async with runner.run_live(user_id="u", session_id="s", run_config=RunConfig(partial_buffer=2)) as live:
+            await live.send_text("count")
+            async for event in live:
+                given += len(event.audio or b"") / 48
+                if event.audio and given == 250:
+                    await trio.sleep(1)
+                    await live.interrupt()
+                    await trio.sleep(1)
+                elif event.interrupted and not event.partial:
+                    cut.append((event.text, (event.custom_metadata or {})["unheard"]))
+                    await live.aclose()
+    assert given == 250
+    assert cut in ([("w0", "w1")], [("", "w0")]), "trio chooses whether the second word has come by then"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from contextlib import nullcontext
 from typing import Any
 
@@ -485,3 +486,10 @@ async def test_what_a_node_or_a_tool_runs_may_wait_for_a_time(where: str) -> Non
     _, run = await answered(flow((START, parent if where == "node" else FunctionTool(tool))))
     assert run.answer is not None
     assert (run.status, run.answer.output) == ("completed", [1, 2])
+
+
+def test_a_node_that_has_timed_out_has_no_error_number() -> None:
+    """It is a TimeoutError, so an OSError: its arguments, from which it is made again, are none of the system's."""
+    error = NodeTimeoutError("both", 5.0)
+    assert (error.errno, error.strerror, error.args) == (None, None, ("both", 5.0))
+    assert str(pickle.loads(pickle.dumps(error))) == "the node 'both' took longer than timeout_s=5.0 seconds"
