@@ -125,10 +125,7 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Mod
         from ._caching import with_caching  # few apps have it
 
         asked = with_caching(asked, agent, ctx)
-    request = ModelRequest(event_id, box, asked)
-    if agent._shaping is not None:
-        agent._shaping.instruct(ctx, request)
-    return request
+    return ModelRequest(event_id, box, asked)
 
 
 async def setup(agent: LlmAgent, ctx: InvocationContext) -> tuple[Toolbox, GenerateContentConfig, str]:
@@ -215,9 +212,8 @@ def transcript_of(agent: LlmAgent, ctx: InvocationContext | CallbackContext) -> 
     if chooses or transcript is None or transcript.start_seq != start or transcript.prompts != prompts:
         outside = None if agent.include_contents == "none" else history.opening
         opening = outside if inside is None else inside.content
-        as_said = None if agent._shaping is None else agent._shaping.as_said
         transcript = Transcript(
-            agent.name, start, branch, prompts=prompts, opening=opening, as_said=as_said, sees_media=sees_media
+            agent.name, start, branch, prompts=prompts, opening=opening, sees_media=sees_media
         )
         memo[key] = transcript
     found = live.events[live.index_of(transcript.next_seq) :]

@@ -1,4 +1,4 @@
-"""Where guardrails, planners, code and validators meet what is odd: failures, and replacements that do not fit."""
+"""Where guardrails and validators meet what is odd: failures, and replacements that do not fit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 
 from minirun import App, InMemoryRunner, LlmAgent, RunConfig, Runner
 from minirun.agents import Guardrail
-from minirun.code_executors import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
 from minirun.errors import GuardrailTripwireError, InvalidValueError, ModelConnectionError, ModelRetry
 from minirun.models import LlmResponse
-from minirun.planners import PlanReActPlanner
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Blob, Content, FileData, Part, UsageMetadata
 
@@ -165,54 +163,6 @@ async def test_a_hook_that_answers_beside_a_guardrail_asks_no_model() -> None:
     events, _ = await run_to_end(runner_of(agent), run_config=RunConfig(max_llm_calls=1))
     assert asked in (["go", "other"], ["other"])
     assert [event.text for event in events] == ["other", "mine: other"]
-
-
-# --- plans and code ---------------------------------------------------------------------------------------------------
-
-
-def executor(result: Any) -> BaseCodeExecutor:
-    """One that runs code by rote."""
-
-    class Executor(BaseCodeExecutor):
-        def execute_code(self, context: Any, given: CodeExecutionInput) -> Any:
-            return result
-
-    return Executor()
-
-
-async def test_an_executor_returns_a_result() -> None:
-    """What is none fails the run, by the name of its class."""
-    agent = LlmAgent(name="a", model=ScriptedLlm(["```python\n1\n```"]), code_executor=executor("1"))
-    message = "expected Executor.execute_code to return a CodeExecutionResult, found '1'"
-    with pytest.raises(TypeError, match=re.escape(message)):
-        await run_to_end(runner_of(agent))
-
-
-async def test_code_is_no_answer_to_be_validated() -> None:
-    """A validator sees the final answer only, and code is none; nor is it kept under the key."""
-    seen: list[str] = []
-    agent = LlmAgent(
-        name="a", model=ScriptedLlm(["one ```python\n1\n```", "two"]), output_key="said",
-        code_executor=executor(CodeExecutionResult(stdout="1")),
-        output_validator=lambda context, text: seen.append(text),
-    )  # fmt: skip
-    events, _ = await run_to_end(runner_of(agent))
-    assert seen == ["two"]
-    assert [event.actions.state_delta for event in events] == [{}, {}, {"said": "two"}]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        LlmResponse(error_code="SAFETY", error_message="no"),
-        LlmResponse(content=Content(role="model", parts=[Part(text="/*PLANNING*/ plan")]), error_code="SAFETY"),
-    ],
-)
-async def test_an_answer_that_has_failed_is_no_plan(answer: LlmResponse) -> None:
-    """It is stored as it is, and nobody is asked to go on."""
-    agent = LlmAgent(name="a", model=ScriptedLlm([answer]), planner=PlanReActPlanner())
-    events, _ = await run_to_end(runner_of(agent))
-    assert [(event.error_code, event.content) for event in events] == [("SAFETY", answer.content)]
 
 
 async def test_an_output_guardrail_is_shown_what_somebody_would_be_told() -> None:

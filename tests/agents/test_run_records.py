@@ -20,10 +20,9 @@ from minirun import (
 )
 from minirun.agents import Guardrail
 from minirun.apps import ContextCacheConfig
-from minirun.code_executors import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
 from minirun.errors import GuardrailTripwireError, ModelConnectionError, ModelRetry
 from minirun.models import LlmCapabilities, LlmResponse
-from minirun.planners import BuiltInPlanner, PlanReActPlanner
+from minirun.planners import BuiltInPlanner
 from minirun.plugins import GuardrailPlugin
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, GenerateContentConfig, Part, ThinkingConfig, UsageMetadata
@@ -423,151 +422,6 @@ async def test_guardrails_before_the_model_come_before_those_beside_it() -> None
 
 
 # --- plans and code ---------------------------------------------------------------------------------------------------
-
-
-class Calculator(BaseCodeExecutor):
-    """Runs one line, by rote."""
-
-    def execute_code(self, context: Any, given: CodeExecutionInput) -> CodeExecutionResult:
-        """Return what the code is known to give."""
-        if given.code == "slow":
-            return CodeExecutionResult(stderr="too slow", is_timeout=True)
-        if given.code == "1/0":
-            return CodeExecutionResult(stdout="one", stderr="ZeroDivisionError", is_error=True)
-        return CodeExecutionResult(stdout="4\n")
-
-
-async def test_code_of_a_model_is_run_and_told() -> None:
-    """Each piece of code is an event, and so is what it gave; the model sees both as it would have written them."""
-    model = ScriptedLlm(
-        [
-            "I add.\n```python\n2+2\n```\nnever read",
-            "```tool_code\n1/0\n```",
-            "  ```python\nslow\n```",
-            "It is 4, and ```python\nnot ended",
-        ]
-    )
-    agent = LlmAgent(name="a", model=model, code_executor=Calculator())
-    found = await recorded(runner_of(agent), model)
-    assert found == records("""
-        2 a model: 'I add.\\n' <code '2+2' PYTHON>
-        3 a user: <OUTCOME_OK '4\\n'>
-        4 a model: <code '1/0' PYTHON>
-        5 a user: <OUTCOME_FAILED 'one\\nZeroDivisionError'>
-        6 a model: <code 'slow' PYTHON>
-        7 a user: <OUTCOME_DEADLINE_EXCEEDED 'too slow'>
-        8 a model: 'It is 4, and ```python\\nnot ended'
-        ?
-            user: 'go'
-        ?
-            user: 'go'
-            model: 'I add.\\n' '```tool_code\\n2+2\\n```'
-            user: '```tool_output\\n4\\n\\n```'
-        ?
-            user: 'go'
-            model: 'I add.\\n' '```tool_code\\n2+2\\n```'
-            user: '```tool_output\\n4\\n\\n```'
-            model: '```tool_code\\n1/0\\n```'
-            user: '```tool_output\\none\\nZeroDivisionError\\n```'
-        ?
-            user: 'go'
-            model: 'I add.\\n' '```tool_code\\n2+2\\n```'
-            user: '```tool_output\\n4\\n\\n```'
-            model: '```tool_code\\n1/0\\n```'
-            user: '```tool_output\\none\\nZeroDivisionError\\n```'
-            model: '```tool_code\\nslow\\n```'
-            user: '```tool_output\\ntoo slow\\n```'
-    """)
-
-
-async def test_code_that_fails_once_too_often_fails_the_run() -> None:
-    """Failures are counted in a row."""
-    model = ScriptedLlm(["```python\n1/0\n```"] * 3)
-    agent = LlmAgent(name="a", model=model, code_executor=Calculator(error_retry_attempts=1))
-    found = await recorded(runner_of(agent), model)
-    assert found == records("""
-        2 a model: <code '1/0' PYTHON>
-        3 a user: <OUTCOME_FAILED 'one\\nZeroDivisionError'>
-        4 a model: <code '1/0' PYTHON>
-        5 a user: <OUTCOME_FAILED 'one\\nZeroDivisionError'>
-        6 a
-            error_code: RetriesExceededError
-            error_message: expected code of agent 'a' that works, found 2 failures in a row; at last: one
-                ZeroDivisionError
-            replay: {'aside': True}
-        ! RetriesExceededError: expected code of agent 'a' that works, found 2 failures in a row; at last: one
-                ZeroDivisionError
-        ?
-            user: 'go'
-        ?
-            user: 'go'
-            model: '```tool_code\\n1/0\\n```'
-            user: '```tool_output\\none\\nZeroDivisionError\\n```'
-    """)
-
-
-class Planner(PlanReActPlanner):
-    """One that has less to say."""
-
-    def build_planning_instruction(self, *arguments: object) -> str:
-        return "Plan first."
-
-
-async def test_plans_are_thoughts() -> None:
-    """What stands before the final answer is a thought; a plan alone is asked to go on; code at its end is run."""
-    model = ScriptedLlm(
-        [
-            "/*PLANNING*/ look",
-            Content(role="model", parts=[Part(text="/*ACTION*/ now"), call("look", n=1)]),
-            "/*PLANNING*/ add ```python\n2+2\n```",
-            "/*REASONING*/ so /*FINAL_ANSWER*/ done",
-        ]
-    )
-    agent = LlmAgent(
-        name="a", model=model, planner=Planner(), code_executor=Calculator(), instruction="Be brief.",
-        tools=[look],
-    )  # fmt: skip
-    found = await recorded(runner_of(agent), model)
-    assert found == records("""
-        2 a model: (thought) '/*PLANNING*/ look'
-            error_code: ASKED_AGAIN
-            replay: {'again': 'You have planned. Now act: call tools, or write /*FINAL_ANSWER*/ and the
-                answer.'}
-        3 a user: 'You have planned. Now act: call tools, or write /*FINAL_ANSWER*/ and the answer.'
-        4 a model: (thought) '/*ACTION*/ now' look({'n': 1})
-        5 a user: look={'result': 'seen 1'}
-        6 a model: (thought) '/*PLANNING*/ add ' <code '2+2' PYTHON>
-        7 a user: <OUTCOME_OK '4\\n'>
-        8 a model: (thought) '/*REASONING*/ so' 'done'
-        ?
-            user: 'go'
-            system: 'Be brief.\\n\\nPlan first.'
-            tools: ['look']
-        ?
-            user: 'go'
-            model: '/*PLANNING*/ look'
-            user: 'You have planned. Now act: call tools, or write /*FINAL_ANSWER*/ and the answer.'
-            system: 'Be brief.\\n\\nPlan first.'
-            tools: ['look']
-        ?
-            user: 'go'
-            model: '/*PLANNING*/ look'
-            user: 'You have planned. Now act: call tools, or write /*FINAL_ANSWER*/ and the answer.'
-            model: '/*ACTION*/ now' look({'n': 1})
-            user: look={'result': 'seen 1'}
-            system: 'Be brief.\\n\\nPlan first.'
-            tools: ['look']
-        ?
-            user: 'go'
-            model: '/*PLANNING*/ look'
-            user: 'You have planned. Now act: call tools, or write /*FINAL_ANSWER*/ and the answer.'
-            model: '/*ACTION*/ now' look({'n': 1})
-            user: look={'result': 'seen 1'}
-            model: '/*PLANNING*/ add ' '```tool_code\\n2+2\\n```'
-            user: '```tool_output\\n4\\n\\n```'
-            system: 'Be brief.\\n\\nPlan first.'
-            tools: ['look']
-    """)
 
 
 async def test_a_planner_of_the_model_s_own_sets_the_config() -> None:
