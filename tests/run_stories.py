@@ -375,8 +375,8 @@ def _answering(hook: str) -> list[BasePlugin]:
     return [Watching(**{hook: _yes()})]
 
 
-def _guarded(parallel: bool) -> LlmAgent:
-    return agent("one", "two", "three", input_guardrails=[Guardrail(careful, parallel=parallel)])
+def _guarded() -> LlmAgent:
+    return agent("one", "two", "three", input_guardrails=[careful])
 
 
 def _guarding(text: str) -> LlmAgent:
@@ -507,16 +507,8 @@ def _of_hooks() -> Iterator[tuple[str, Story]]:
         ),
     )
     yield "a run that a hook ends", Story(lambda: tooled(call("add", a=1), "no", before_model_callback=_ends))
-    for parallel in (True, False):
-        for text in ("fine", "bad", "card", "again"):
-            yield (
-                f"a message, guarded: {text}, {'beside' if parallel else 'before'}",
-                Story(
-                    partial(_guarded, parallel),
-                    (text, "next"),
-                ),
-            )
     for text in ("fine", "bad", "card", "again"):
+        yield f"a message, guarded: {text}", Story(_guarded, (text, "next"))
         yield (
             f"an answer, guarded: {text}",
             Story(

@@ -136,9 +136,10 @@ class LlmAgent(BaseAgent):
             state is stored with an answer that it has let pass. Any other exception fails the run.
         output_retries: How often a model whose answer has another form, or was refused by the *output_validator* or by
             a hook's `ask_again`, is asked again before the run fails with OutputSchemaError.
-        input_guardrails: Functions of the context and the user's message, or agents, that look at it before the model
-            says anything: see `minirun.agents.Guardrail`. The model is asked meanwhile, and what it says is held back.
-        output_guardrails: The same for each complete answer of the model, before anything of it is shown or stored.
+        input_guardrails: Functions of the context and the user's message, or agents, that check the message before the
+            model sees it, in sequence: see `minirun.agents.Guardrail`.
+        output_guardrails: The same for each complete response of the model with text, before it is shown or stored. The
+            agent emits no partial events then.
         output_key: The state key that gets the final answer: its text or, with *output_schema*, its value.
         mode: How it works as a node of a workflow. `"single_turn"`, as None: it answers its input, and that is the
             output. `"task"`: it talks with the user until it has what the *output_schema* asks for, and calls
@@ -342,6 +343,10 @@ class LlmAgent(BaseAgent):
                 has_begun = True
                 if not response.partial:
                     invocation.budgets.add_usage(response.usage_metadata)
+                if request.check is not None:
+                    if response.partial:
+                        continue  # guardrails check the complete response
+                    response = await request.check(response)
                 if context is not None and after:
                     from ._model_callbacks import after_model  # few agents have any
 

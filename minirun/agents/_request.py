@@ -11,7 +11,7 @@ from .._values import changed
 from .._window import Extended, Window
 from ..errors import ConfigurationError
 from ..flows._transcript import Transcript
-from ..models import BaseLlm, LlmRequest
+from ..models import BaseLlm, LlmRequest, LlmResponse
 from ..runtime import CallbackContext, InvocationContext, ReadonlyContext
 from ..tools import BaseTool
 from ..types import Content, FunctionDeclaration, GenerateContentConfig, declarations
@@ -31,7 +31,7 @@ Instruction: TypeAlias = str | Callable[[ReadonlyContext], str | Awaitable[str]]
 class ModelRequest:
     """A request, and what its answer may lead to."""
 
-    __slots__ = ("event_id", "is_asked", "llm_request", "model", "shapers", "tools")
+    __slots__ = ("check", "event_id", "is_asked", "llm_request", "model", "shapers", "tools")
 
     def __init__(self, event_id: str, box: Toolbox, llm_request: LlmRequest) -> None:
         self.model = box.model
@@ -40,6 +40,7 @@ class ModelRequest:
         self.tools = box.tools  # what the model may call, by name
         self.shapers = box.shapers
         self.is_asked = True  # whether the model itself is; else a callback has answered
+        self.check: Callable[[LlmResponse], Awaitable[LlmResponse]] | None = None  # output guardrails
 
     def replace(self, llm_request: LlmRequest) -> None:
         """Ask *llm_request* instead; a tool that it does not show cannot be called."""

@@ -23,7 +23,6 @@ from minirun.apps import ContextCacheConfig
 from minirun.errors import GuardrailTripwireError, ModelConnectionError, ModelRetry
 from minirun.models import LlmCapabilities, LlmResponse
 from minirun.planners import BuiltInPlanner
-from minirun.plugins import GuardrailPlugin
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, GenerateContentConfig, Part, ThinkingConfig, UsageMetadata
 
@@ -52,273 +51,67 @@ def judge(context: Any, content: Content) -> Any:
 # --- guardrails -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parallel", [True, False], ids=["beside", "before"])
-@pytest.mark.parametrize("keep", [True, False], ids=["kept", "hidden"])
-async def test_what_input_guardrails_say_is_stored_and_shown(parallel: bool, keep: bool) -> None:
+async def test_what_input_guardrails_say_is_stored_and_shown() -> None:
     """A message that passes, is replaced, is added to, or is refused; and what a later turn shows of all that."""
     model = ScriptedLlm(lambda request: f"I see: {request.contents[-1].text}")
-    guardrail = Guardrail(judge, name="judge", parallel=parallel, keep_refused=keep)
-    agent = LlmAgent(name="a", model=model, input_guardrails=[guardrail])
+    agent = LlmAgent(name="a", model=model, input_guardrails=[Guardrail(judge, name="judge")])
     found = await recorded(runner_of(agent), model, messages=("fine", "a secret", "again", "bad", "last"))
-    expected = {
-        (True, True): """
-            2 a
-                output: {'verdict': 'passed', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a beside id1-0'}, 'aside': True}
-            3 a model: 'I see: fine'
-            5 a user: '***'
-                output: {'verdict': 'replaced', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a beside id2-0'}, 'hides': 'id2-0', 'aside':
-                    True}
-            6 a
-                replay: {'asked': True, 'aside': True}
-            7 a model: 'I see: ***'
-            9 a user: 'say it otherwise'
-                output: {'verdict': 'retry', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a beside id3-0'}, 'aside': True}
-            10 a
-                replay: {'asked': True, 'aside': True}
-            11 a model: 'I see: say it otherwise'
-            13 a
-                output: {'verdict': 'tripped', 'guardrail': 'judge', 'info': {'found': 'bad'}}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a beside id4-0'}, 'aside': True}
-            14 a
-                error_code: GuardrailTripwireError
-                error_message: guardrail 'judge' has tripped
-                replay: {'aside': True}
-            ! GuardrailTripwireError: guardrail 'judge' has tripped
-            16 a
-                output: {'verdict': 'passed', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a beside id5-0'}, 'aside': True}
-            17 a model: 'I see: last'
-            ?
-                user: 'fine'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: 'a secret'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-                user: 'say it otherwise'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-                user: 'say it otherwise'
-                model: 'I see: say it otherwise'
-                user: 'bad'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-                user: 'say it otherwise'
-                model: 'I see: say it otherwise'
-                user: 'bad'
-                user: 'last'
-        """,
-        (False, True): """
-            2 a
-                output: {'verdict': 'passed', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a before id1-0'}, 'aside': True}
-            3 a model: 'I see: fine'
-            5 a user: '***'
-                output: {'verdict': 'replaced', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a before id2-0'}, 'hides': 'id2-0', 'aside':
-                    True}
-            6 a model: 'I see: ***'
-            8 a user: 'say it otherwise'
-                output: {'verdict': 'retry', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a before id3-0'}, 'aside': True}
-            9 a model: 'I see: say it otherwise'
-            11 a
-                output: {'verdict': 'tripped', 'guardrail': 'judge', 'info': {'found': 'bad'}}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a before id4-0'}, 'aside': True}
-            12 a
-                error_code: GuardrailTripwireError
-                error_message: guardrail 'judge' has tripped
-                replay: {'aside': True}
-            ! GuardrailTripwireError: guardrail 'judge' has tripped
-            14 a
-                output: {'verdict': 'passed', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a before id5-0'}, 'aside': True}
-            15 a model: 'I see: last'
-            ?
-                user: 'fine'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-                user: 'say it otherwise'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-                user: 'say it otherwise'
-                model: 'I see: say it otherwise'
-                user: 'bad'
-                user: 'last'
-        """,
-        (True, False): """
-            2 a
-                output: {'verdict': 'passed', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a beside id1-0'}, 'aside': True}
-            3 a model: 'I see: fine'
-            5 a user: '***'
-                output: {'verdict': 'replaced', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a beside id2-0'}, 'hides': 'id2-0', 'aside':
-                    True}
-            6 a
-                replay: {'asked': True, 'aside': True}
-            7 a model: 'I see: ***'
-            9 a user: 'say it otherwise'
-                output: {'verdict': 'retry', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a beside id3-0'}, 'aside': True}
-            10 a
-                replay: {'asked': True, 'aside': True}
-            11 a model: 'I see: say it otherwise'
-            13 a
-                output: {'verdict': 'tripped', 'guardrail': 'judge', 'info': {'found': 'bad'}}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a beside id4-0'}, 'hides': 'id4-0', 'aside':
-                    True}
-            14 a
-                error_code: GuardrailTripwireError
-                error_message: guardrail 'judge' has tripped
-                replay: {'aside': True}
-            ! GuardrailTripwireError: guardrail 'judge' has tripped
-            16 a
-                output: {'verdict': 'passed', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a beside id5-0'}, 'aside': True}
-            17 a model: 'I see: last'
-            ?
-                user: 'fine'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: 'a secret'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-                user: 'say it otherwise'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-                user: 'say it otherwise'
-                model: 'I see: say it otherwise'
-                user: 'bad'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-                user: 'say it otherwise'
-                model: 'I see: say it otherwise'
-                user: 'last'
-        """,
-        (False, False): """
-            2 a
-                output: {'verdict': 'passed', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a before id1-0'}, 'aside': True}
-            3 a model: 'I see: fine'
-            5 a user: '***'
-                output: {'verdict': 'replaced', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a before id2-0'}, 'hides': 'id2-0', 'aside':
-                    True}
-            6 a model: 'I see: ***'
-            8 a user: 'say it otherwise'
-                output: {'verdict': 'retry', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a before id3-0'}, 'aside': True}
-            9 a model: 'I see: say it otherwise'
-            11 a
-                output: {'verdict': 'tripped', 'guardrail': 'judge', 'info': {'found': 'bad'}}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a before id4-0'}, 'hides': 'id4-0', 'aside':
-                    True}
-            12 a
-                error_code: GuardrailTripwireError
-                error_message: guardrail 'judge' has tripped
-                replay: {'aside': True}
-            ! GuardrailTripwireError: guardrail 'judge' has tripped
-            14 a
-                output: {'verdict': 'passed', 'guardrails': ['judge']}
-                replay: {'step': {'name': 'guardrails', 'path': 'agent a before id5-0'}, 'aside': True}
-            15 a model: 'I see: last'
-            ?
-                user: 'fine'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-                user: 'say it otherwise'
-            ?
-                user: 'fine'
-                model: 'I see: fine'
-                user: '***'
-                model: 'I see: ***'
-                user: 'again'
-                user: 'say it otherwise'
-                model: 'I see: say it otherwise'
-                user: 'last'
-        """,
-    }
-    assert found == records(expected[parallel, keep])
+    assert found == records("""
+        2 a
+            output: {'verdict': 'passed', 'guardrails': ['judge']}
+            replay: {'step': {'name': 'guardrails', 'path': 'agent a id1-0'}, 'aside': True}
+        3 a model: 'I see: fine'
+        5 a user: '***'
+            output: {'verdict': 'replaced', 'guardrails': ['judge']}
+            replay: {'step': {'name': 'guardrails', 'path': 'agent a id2-0'}, 'hides': 'id2-0', 'aside': True}
+        6 a model: 'I see: ***'
+        8 a user: 'say it otherwise'
+            output: {'verdict': 'retry', 'guardrails': ['judge']}
+            replay: {'step': {'name': 'guardrails', 'path': 'agent a id3-0'}, 'aside': True}
+        9 a model: 'I see: say it otherwise'
+        11 a
+            output: {'verdict': 'tripped', 'guardrail': 'judge', 'info': {'found': 'bad'}}
+            replay: {'step': {'name': 'guardrails', 'path': 'agent a id4-0'}, 'hides': 'id4-0', 'aside': True}
+        12 a
+            error_code: GuardrailTripwireError
+            error_message: guardrail 'judge' has tripped
+            replay: {'aside': True}
+        ! GuardrailTripwireError: guardrail 'judge' has tripped
+        14 a
+            output: {'verdict': 'passed', 'guardrails': ['judge']}
+            replay: {'step': {'name': 'guardrails', 'path': 'agent a id5-0'}, 'aside': True}
+        15 a model: 'I see: last'
+        ?
+            user: 'fine'
+        ?
+            user: 'fine'
+            model: 'I see: fine'
+            user: '***'
+        ?
+            user: 'fine'
+            model: 'I see: fine'
+            user: '***'
+            model: 'I see: ***'
+            user: 'again'
+            user: 'say it otherwise'
+        ?
+            user: 'fine'
+            model: 'I see: fine'
+            user: '***'
+            model: 'I see: ***'
+            user: 'again'
+            user: 'say it otherwise'
+            model: 'I see: say it otherwise'
+            user: 'last'
+    """)
 
 
 async def test_what_output_guardrails_say_is_stored_and_shown() -> None:
-    """An answer that passes, is replaced, is given again, or is refused; its fragments are shown only if it passes."""
+    """An answer that passes, is replaced, is given again, or is refused; none of its partial events are shown."""
     model = ScriptedLlm([["fi", "ne"], ["a ", "secret"], ["again"], ["well"], ["bad"]])
     agent = LlmAgent(name="a", model=model, output_guardrails=[judge])
     found = await recorded(runner_of(agent), model, messages=("1", "2", "3", "4"), run_config=SSE)
     assert found == records("""
-        ~ a model: 'fi'
-        ~ a model: 'ne'
         2 a model: 'fine'
         4 a model: '***'
         6 a
@@ -392,36 +185,7 @@ async def test_what_stands_beside_calls_is_looked_at() -> None:
     """)
 
 
-async def test_guardrails_before_the_model_come_before_those_beside_it() -> None:
-    """A plugin's look at what the agent's have left; both verdicts are stored, and the dropped question counts."""
-    model = ScriptedLlm(["fine", "fine"])
-
-    def shout(context: Any, content: Content) -> str:
-        return content.text.upper()
-
-    agent = LlmAgent(name="a", model=model, input_guardrails=[Guardrail(shout, parallel=False)])
-    plugin = GuardrailPlugin(input=[judge, lambda context, content: "b"], output=[judge])
-    found = await recorded(runner_of(agent, plugins=[plugin]), model, messages=("a secret",))
-    assert found == records("""
-        2 a user: 'A SECRET'
-            output: {'verdict': 'replaced', 'guardrails': ['shout']}
-            replay: {'step': {'name': 'guardrails', 'path': 'agent a before id1-0'}, 'hides': 'id1-0', 'aside':
-                True}
-        3 a user: 'b'
-            output: {'verdict': 'replaced', 'guardrails': ['judge', '<lambda>']}
-            replay: {'step': {'name': 'guardrails', 'path': 'plugin guardrails beside id1-0'}, 'hides': 'id1-0',
-                'aside': True}
-        4 a
-            replay: {'asked': True, 'aside': True}
-        5 a model: 'fine'
-        ?
-            user: 'A SECRET'
-        ?
-            user: 'b'
-    """)
-
-
-# --- plans and code ---------------------------------------------------------------------------------------------------
+# --- thinking ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_planner_of_the_model_s_own_sets_the_config() -> None:
