@@ -124,7 +124,6 @@ class Attempts:
         point = context._invocation.env.point(f"{'tool' if self.made == 1 else 'retry of'} {context._path}")
         await (point if self.start is None else self.start.begin_after(point))
         result = await self._tool._run(thaw(args), context)
-        context._check_awaited()
         return self._returned(result)
 
     def _keep(self, context: ToolContext) -> None:

@@ -232,7 +232,6 @@ LATER = frozenset(
         "runtime._artifacts",
         "runtime._cleanup",
         "runtime._closing",
-        "runtime._commits",
         "runtime._credentials",
         "runtime._hook_calls",
         "runtime._on_event",

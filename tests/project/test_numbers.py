@@ -190,7 +190,7 @@ ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
 # What minirun itself makes and hands out, and bases whose subclasses above are tried.
 MADE_BY_MINIRUN = frozenset(
     {
-        "ArtifactVersion", "BaseTool", "Collected", "Commit", "Damage", "GenerateContentConfigDraft", "Invocation",
+        "ArtifactVersion", "BaseTool", "Collected", "Damage", "GenerateContentConfigDraft", "Invocation",
         "LiveCapabilities",
         "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "RestApiTool", "SavedSession",
         "Session", "Stored",
