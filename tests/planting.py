@@ -6,7 +6,7 @@ function, and the statements that replace them. Comments, layout and the names o
 where the statements are found. They must occur exactly once, otherwise the change is an error that names the function.
 
 `...` stands for any code and stays as it is: as the body of a compound statement for all of its statements, elsewhere
-for one expression. In the replacement, the first `...` stands for what the first one was found for, and so on.
+for one expression. The first `...` of the replacement stands for the code of the first `...` that was found, and so on.
 
     if call is None: ...                    __slots__ = ...
     if call is None or call.is_open: ...    __slots__ = (*..., "_paths")
@@ -25,7 +25,7 @@ import attrs
 __all__ = ["Change", "changed"]
 
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
-# Where the name of a variable is a plain string in a tree, and what says nothing about the code.
+# Fields that contain the name of a variable, and fields without a meaning for the code.
 LOCAL_NAMES = {(ast.Name, "id"), (ast.arg, "arg"), (ast.ExceptHandler, "name"), (ast.MatchAs, "name")}
 IGNORED = ("ctx", "kind", "type_comment")
 BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__package__", "__class__"}
@@ -143,7 +143,7 @@ def _named(
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """Yield the lists of statements of a node, without those of nested statements."""
+    """Yield the blocks of a node, without the blocks of nested statements."""
     for field in ("body", "orelse", "finalbody"):
         block = getattr(node, field, None)
         if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
@@ -169,7 +169,7 @@ def _bound(tree: ast.AST) -> Iterator[str]:
 
 
 def _bound_outside_functions(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of a module that all of its functions can use, those of its classes included."""
+    """Yield the names that all functions of a module can use. Names in its classes are included."""
     bare = copy.deepcopy(tree)
     for node in ast.walk(bare):
         if isinstance(node, FUNCTION):
@@ -265,7 +265,7 @@ def _is_same_name(old: str, new: str, match: Match, scope: Scope, *, renames: bo
 
 
 def _walk_without(tree: ast.AST, left_out: Sequence[object]) -> Iterator[ast.AST]:
-    """Yield the nodes of a tree without those that a `...` stands for."""
+    """Yield the nodes of a tree without the code that a `...` stands for."""
     out = {id(each) for part in left_out for each in (part if isinstance(part, list) else [part])}
     waiting = [tree]
     while waiting:
@@ -279,7 +279,7 @@ def _walk_without(tree: ast.AST, left_out: Sequence[object]) -> Iterator[ast.AST
 
 
 class _Filling(ast.NodeTransformer):
-    """Puts what was found for each `...`, and the present names of local variables, into the new statements."""
+    """Puts the captured code and the present names of local variables into the new statements."""
 
     def __init__(self, match: Match) -> None:
         self._captured = iter(match.captured)
@@ -303,7 +303,7 @@ class _Filling(ast.NodeTransformer):
 
 
 def _replacement(change: Change, match: Match, scope: Scope, bound: set[str]) -> list[ast.stmt]:
-    """The new statements. They use no names but those of the function, and those that the changes bind."""
+    """Return the new statements. They use only names of the function and names that the changes bind."""
     new = parsed_code(change.new, change)
     used = {node.id for statement in new for node in ast.walk(statement) if isinstance(node, ast.Name)}
     if unknown := sorted(name for name in used - bound if match.names.get(name, name) not in scope.visible):
