@@ -6,28 +6,24 @@ which worlds that shows, and a third one which seed has shown it, so that no tim
 not show it any more is no failure, it only takes longer. Then come its changes:
 
     in minirun.sessions._calls:call_changes
-    -        changes[response.id or ""] = None
-    +        if event.author != "user":
-    +            changes[response.id or ""] = None
+    - changes[id_of(response)] = None
+    + if event.author != "user":
+    +     changes[id_of(response)] = None
 
-Each names a module and a function of it (or a class, or what is assigned to a name), and says which lines take the
-place of which; lines that begin with a space stay, and only say where the others stand. So a mutant outlives whatever
-else changes in the file, also where the function stands and how deeply its lines are indented. Applying one is strict:
-the old lines, with those that stay, must stand in that function exactly once; so a mutant either says what it says or
-fails the suite. A hunt runs in a process of its own that has the copies, or what functions do there (see planted.py).
+Each names a module and a function of it (or a class, or a name that is assigned to). Lines with `-` are removed, lines
+with `+` are added, other lines stay. They are compared as code (see planting.py): comments, layout and names of local
+variables do not matter, nor where the statements are in the function. They must occur in it exactly once; otherwise the
+suite fails and names the planted bug. A hunt runs in a process of its own that has the copies, or the functions of the
+copies (see planted.py).
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +34,7 @@ from minirun.simulation import RecordedChoices, SeededChoices, shrink, simulate
 
 from .fork_server import BARE, run
 from .planted import SWAPPED, can_swap
+from .planting import Change, changed
 from .worlds import KEEPING, SHARING, WORLDS
 
 __all__ = [
@@ -110,16 +107,6 @@ def mutants(folder: Path = FOLDER) -> list[Mutant]:
 # --- planting ---------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class Change:
-    """One change of a mutant: of which module, within which of its functions, and the lines of both sides."""
-
-    module: str
-    within: str
-    old: list[str]
-    new: list[str]
-
-
 def plant(mutant: Mutant | None, folder: Path) -> list[Path]:
     """
     Write the modules that the mutant changes, changed, into *folder*, and return their files.
@@ -129,126 +116,49 @@ def plant(mutant: Mutant | None, folder: Path) -> list[Path]:
     """
     if mutant is None:
         return []
-    changes = _changes(mutant)
     written: list[Path] = []
-    for module in dict.fromkeys(change.module for change in changes):
-        source = _source_of(module, mutant.name)
-        text = _changed(source, [change for change in changes if change.module == module], mutant.name)
-        path = folder / source.relative_to(PACKAGE.parent)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-        written.append(path)
+    try:
+        changes = _changes(mutant.patch)
+        for module in dict.fromkeys(change.module for change in changes):
+            source = _source_of(module)
+            text = changed(source.read_text("utf-8"), [change for change in changes if change.module == module])
+            path = folder / source.relative_to(PACKAGE.parent)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+            written.append(path)
+    except ValueError as error:
+        msg = f"{mutant.name}: {error}"
+        raise ValueError(msg) from error
     return written
 
 
-def _changes(mutant: Mutant) -> list[Change]:
-    """What the mutant's file says."""
-    found: list[Change] = []
-    for line in mutant.patch.splitlines():
+def _changes(patch: str) -> list[Change]:
+    """The changes that a mutant's file describes."""
+    found: list[tuple[str, str, list[str], list[str]]] = []
+    for line in patch.splitlines():
         if header := CHANGE.fullmatch(line):
-            found.append(Change(header["module"], header["within"], [], []))
+            found.append((header["module"], header["within"], [], []))
         elif found and line[:1] in ("", " ", "+", "-"):
-            mark, text = line[:1] or " ", line[1:]
-            found[-1].old.extend([text] * (mark in " -"))
-            found[-1].new.extend([text] * (mark in " +"))
+            _, _, old, new = found[-1]
+            old.extend([line[1:]] * (line[:1] != "+"))
+            new.extend([line[1:]] * (line[:1] != "-"))
         else:
-            msg = f"{mutant.name}: expected `in minirun.module:function`, and lines with - or +, found {line!r}"
+            msg = f"expected `in minirun.module:function`, and lines with - or +, found {line!r}"
             raise ValueError(msg)
-    if not found or any(change.old == change.new for change in found):
-        msg = f"{mutant.name}: expected changes that change something, found {len(found)} of them"
+    if not found or any(old == new for _, _, old, new in found):
+        msg = f"expected changes that change something, found {len(found)} of them"
         raise ValueError(msg)
-    return found
+    return [Change(module, within, "\n".join(old), "\n".join(new)) for module, within, old, new in found]
 
 
-def _source_of(module: str, name: str) -> Path:
+def _source_of(module: str) -> Path:
     """The file of a module of the package."""
     path = PACKAGE.parent / module.replace(".", "/")
     for file in (path.with_suffix(".py"), path / "__init__.py"):
         if file.is_file():
             return file
-    msg = f"{name}: expected a module of minirun, found {module!r}; renew it"
+    msg = f"expected a module of minirun, found {module!r}: renew or delete this planted bug"
     raise ValueError(msg)
-
-
-def _changed(source: Path, changes: Sequence[Change], name: str) -> str:
-    """The text of a module with its changes; each is looked for in the text as it was."""
-    text = source.read_text("utf-8")
-    lines, tree = text.splitlines(), _parsed(text)
-    edits: list[tuple[int, int, list[str]]] = []
-    for change in changes:
-        places = [range(*span) for span in _spans(tree, change.within.split("."))]
-        where = {at for place in places for at in place if _stands_at(lines, at, change.old, place.stop)}
-        if len(where) != 1:
-            msg = (
-                f"{name}: expected these lines once in {change.module}:{change.within} (found {len(places)} of that "
-                f"name), found them {len(where)} times; renew it:\n" + "\n".join(change.old)
-            )
-            raise ValueError(msg)
-        edits.append(_edit(lines, where.pop(), change))
-    edits.sort(key=lambda edit: edit[:2])
-    for (_, end, _), (start, _, _) in pairwise(edits):
-        if start < end:
-            msg = f"{name}: expected changes that take away different lines, found two of line {start + 1}"
-            raise ValueError(msg)
-    for start, end, new in reversed(edits):
-        lines[start:end] = new
-    changed = "\n".join(lines) + "\n"
-    try:
-        ast.parse(changed)
-    except SyntaxError as error:
-        msg = f"{name}: expected a module that can be imported, found {error}"
-        raise ValueError(msg) from error
-    return changed
-
-
-@lru_cache
-def _parsed(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
-def _spans(scope: ast.AST, names: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """From which line to which (from 0, half open) everything stands that goes by this qualified name."""
-    for node in ast.iter_child_nodes(scope):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            if node.name == names[0] and len(names) > 1:
-                yield from _spans(node, names[1:])
-            elif node.name == names[0]:
-                yield min([node.lineno, *(each.lineno for each in node.decorator_list)]) - 1, node.end_lineno or 0
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if names == [target.id for target in targets if isinstance(target, ast.Name)]:
-                yield node.lineno - 1, node.end_lineno or 0
-        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
-            yield from _spans(node, names)
-
-
-def _indentation(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
-
-
-def _stands_at(lines: list[str], start: int, old: list[str], stop: int) -> bool:
-    """Whether the old lines stand there, all of them indented by as much more or less."""
-    if not old or start + len(old) > stop:
-        return False
-    deeper = _indentation(lines[start]) - _indentation(old[0])
-    return all(_deeper(line, deeper) == lines[start + number] for number, line in enumerate(old))
-
-
-def _deeper(line: str, spaces: int) -> str:
-    return " " * (_indentation(line) + spaces) + line.lstrip(" ") if line else line
-
-
-def _edit(lines: list[str], start: int, change: Change) -> tuple[int, int, list[str]]:
-    """From which line to which the new ones take the place of the old ones, without those that stay around them."""
-    deeper = _indentation(lines[start]) - _indentation(change.old[0])
-    old, new = lines[start : start + len(change.old)], [_deeper(line, deeper) for line in change.new]
-    before = 0
-    while before < min(len(old), len(new)) and old[before] == new[before]:
-        before += 1
-    after = 0
-    while after < min(len(old), len(new)) - before and old[-1 - after] == new[-1 - after]:
-        after += 1
-    return start + before, start + len(old) - after, new[before : len(new) - after]
 
 
 # --- hunting ----------------------------------------------------------------------------------------------------------

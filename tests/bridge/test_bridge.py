@@ -832,6 +832,7 @@ def test_fragments_and_answers_come_in_order() -> None:
 # --- what it costs ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_bridge_is_measured_beside_guest_mode() -> None:
     """The benchmark reads every event on each of its ways, and says what the bridge takes of guest mode's time."""
     found = measure(events=50, rounds=1)

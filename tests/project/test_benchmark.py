@@ -39,6 +39,8 @@ from ..fork_server import run as run_forked
 from ..fork_server import start as start_forked
 from ..postgres import shared_server
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
 RATIO = r" +\d+\.\d\d \[\d+\.\d\d–\d+\.\d\d\]"
@@ -176,7 +178,6 @@ def test_fsyncs_are_counted() -> None:
     assert len(figure.rounds) == 1 or "strace" in figure.note
 
 
-@pytest.mark.slow
 def test_every_figure_stands_beside_its_floor(tmp_path: Path) -> None:
     """A run prints the versions, then figures of minirun beside their floors, then targets; and leaves its results."""
     check_lines(lines_of("--quick", "--results", str(tmp_path)), [*SCENARIOS, *PARTS])

@@ -1,5 +1,5 @@
 """
-The chapter for maintainers names files, limits and methods as they are.
+The chapter for maintainers names files and methods as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import pytest
 from minirun.sessions._sqlite._leases import LEASE_S, RENEW_EVERY_S
 from minirun.sessions._store import SessionStore
 
-from . import test_rooms
 from .test_guide import CHAPTERS, PACKAGE, PROJECT
 
 DESIGN = CHAPTERS["design"]
@@ -25,21 +24,6 @@ def test_a_file_that_the_chapter_names_is_there(name: str) -> None:
     A path of the chapter leads to a file below the package, or from the project.
     """
     assert (PROJECT / name).exists() or (PACKAGE / name).is_file()
-
-
-def test_the_limits_are_those_of_the_tests() -> None:
-    """
-    The table of budgets has the numbers that tests/project/test_rooms.py checks, in the same order.
-    """
-    rows = re.findall(r"^\| .* \| ([\d ]+) \| `tests/project/test_rooms\.py` \|$", DESIGN.text, re.MULTILINE)
-    assert [int(row.replace(" ", "")) for row in rows] == [
-        test_rooms.FILE_LINES_MAX,
-        test_rooms.CLASS_LINES_MAX,
-        test_rooms.RUNTIME_LINES_MAX,
-        test_rooms.LOADED_CODE_LINES_MAX,
-        test_rooms.PASSED_FUNCTIONS_MAX,
-        test_rooms.PASSED_FILES_MAX,
-    ]
 
 
 def test_the_methods_of_a_store_are_all_named() -> None:

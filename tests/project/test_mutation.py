@@ -23,6 +23,8 @@ from ..mutation.operators import changed_code, changed_tree, mutants_of
 from ..mutation.sample import Chooser, all_mutants, equivalents, in_sample, under
 from ..mutation.swap import UnswappableError, swap
 
+pytestmark = pytest.mark.slow
+
 # --- operators --------------------------------------------------------------------------------------------------------
 
 # What stands in a function, and all that it is changed into.

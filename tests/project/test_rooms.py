@@ -1,24 +1,19 @@
 """
-The package as rooms: each file and class is small enough to be read at once, and only what is used is loaded.
+The structure of the package: folders of tests, circles of imports, and `Any` in place of a class of the package.
 
-What may import what stands in `test_layers.py`, whose reading of imports is used here. All checks but the last two read
-the sources. The last two print and bound two figures (`tests/figures.py` counts them), so that growth is noticed
-where it happens.
+The layers, and the code that reads imports, are in `test_layers.py`. All checks read the sources.
 """
 
 from __future__ import annotations
 
 import ast
 import graphlib
-import json
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -26,16 +21,6 @@ from ..syntax import nodes, parsed
 from .test_layers import PACKAGE, imports_of, module_of
 
 ROOT = Path(__file__).parents[2]
-
-# Blank lines, comments and docstrings count here: it is about reading.
-FILE_LINES_MAX = 600
-CLASS_LINES_MAX = 400
-RUNTIME_LINES_MAX = 4_300
-
-# For one turn with a tool on SQLite, and for one event that is emitted in memory.
-LOADED_CODE_LINES_MAX = 9_500
-PASSED_FUNCTIONS_MAX = 85
-PASSED_FILES_MAX = 15
 
 # Where an `Any` would hide which way a dependency points. Values and services read what is not checked yet; what is
 # outside may take whatever the user of a command line has named.
@@ -53,7 +38,7 @@ def sources() -> dict[str, str]:
     return {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-# --- sizes ------------------------------------------------------------------------------------------------------------
+# --- folders ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_folders_of_tests_mirror_the_package() -> None:
@@ -66,29 +51,6 @@ def test_the_folders_of_tests_mirror_the_package() -> None:
     assert folders - packages == {"project"}
     deeper = list((ROOT / "tests").glob("*/*/**/test_*.py"))
     assert deeper == []
-
-
-def test_no_file_and_no_class_is_too_large_to_read() -> None:
-    """
-    No file of the package has more than 600 lines, no class more than 400.
-    """
-    found = []
-    for path, source in sources().items():
-        lines = len(source.splitlines())
-        found += [f"{path}: {lines} lines"] if lines > FILE_LINES_MAX else []
-        for node in nodes(parsed(source)):
-            if isinstance(node, ast.ClassDef):
-                lines = (node.end_lineno or 0) - node.lineno + 1
-                found += [f"{path}: {lines} lines in {node.name}"] if lines > CLASS_LINES_MAX else []
-    assert found == []
-
-
-def test_the_runtime_can_be_read_in_one_sitting() -> None:
-    """
-    All files of the runtime together have at most 4 300 lines.
-    """
-    lines = {path: len(source.splitlines()) for path, source in sources().items() if path.startswith("runtime/")}
-    assert sum(lines.values()) <= RUNTIME_LINES_MAX, lines
 
 
 # --- circles ----------------------------------------------------------------------------------------------------------
@@ -232,46 +194,3 @@ def test_an_any_is_found_by_the_name_that_has_it(source: str, problem: str) -> N
     rest = "class BaseAgent: 0\nclass AgentTree: 0\ndef g(agent: BaseAgent, value: BaseAgent): 0"
     found = hidden_types({"agents/_base.py": rest, "runtime/_core.py": source, "cli/_load.py": "agent: Any"})
     assert [each.partition(": ")[2] for each in found] == [problem][: bool(problem)]
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
-
-
-@cache
-def figures() -> Any:
-    program = [sys.executable, "-m", "tests.figures"]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_a_turn_with_a_tool_loads_only_what_it_uses() -> None:
-    """
-    A program that takes a turn with one tool on SQLite imports at most 9 500 lines of code of minirun.
-    """
-    loaded: dict[str, int] = figures()["loaded"]
-    packages: dict[str, int] = defaultdict(int)
-    for module, lines in loaded.items():
-        packages[".".join(module.split(".")[1:2]) or "minirun"] += lines
-    for package, lines in sorted(packages.items(), key=lambda each: -each[1]):
-        print(f"{lines:6} {package}")
-    total = sum(loaded.values())
-    print(f"{total:6} lines of code in {len(loaded)} modules")
-    assert {"minirun.sessions", "minirun.tools._function"} <= loaded.keys()
-    assert loaded.keys().isdisjoint(f"minirun.flows.{room}" for room in ("_json_schema", "_parameter_docs", "_schema"))
-    assert "minirun.sessions._read_only" not in loaded, "a run copies no state"
-    assert total <= LOADED_CODE_LINES_MAX
-
-
-def test_an_event_passes_few_functions() -> None:
-    """
-    From `emit` to its return, an event passes at most 85 of minirun's functions, which stand in at most 15 files.
-    """
-    passed = figures()["passed"]
-    for file, name in passed:
-        print(file, name)
-    files = {file for file, _ in passed}
-    print(f"{len(passed)} functions in {len(files)} files")
-    assert any(name.endswith(".emit") for _, name in passed)
-    assert len(passed) <= PASSED_FUNCTIONS_MAX
-    assert len(files) <= PASSED_FILES_MAX

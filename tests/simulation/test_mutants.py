@@ -11,11 +11,13 @@ in which worlds and with which seed.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from minirun.simulation import why_unavailable
 from .. import mutating
 from ..mutating import CHOICES_MAX, Find, Mutant, hunt_in_process, mutants, plant, without_hints, world_of
 from ..planted import can_swap
+from ..planting import Change, changed
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -146,34 +149,74 @@ def test_every_mutant_says_which_promise_it_breaks() -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_a_mutant_says_what_it_says(mutant: Mutant, tmp_path: Path) -> None:
-    """What it takes away stands where it says, once, and what comes of it can be imported."""
+    """The statements that it removes are in its function exactly once."""
     assert plant(mutant, tmp_path)
 
 
 PLACE = "in minirun.env:Env.now"
-NOW = "        return time.time()"
+NOW = "return time.time()"
 
 
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
         ([], "found 0 of them"),
-        ([PLACE, f" {NOW}"], "expected changes that change something"),
-        (["@@ -1 +1 @@", f"-{NOW}"], "expected `in minirun.module:function`"),
-        (["in tests.mutating:plant", f"-{NOW}"], "expected `in minirun.module:function`"),
-        (["in minirun.no:now", f"-{NOW}"], "expected a module of minirun, found 'minirun.no'"),
-        (["in minirun.env:Env.no", f"-{NOW}"], r"\(found 0 of that name\), found them 0 times"),
-        ([PLACE, "-no such line"], r"\(found 1 of that name\), found them 0 times"),
-        ([PLACE, "+another line"], "found them 0 times"),
-        (["in minirun.env:Env", "-", "+another line"], r"found them \d+ times"),
-        ([PLACE, f"-{NOW}", "+        return ("], "expected a module that can be imported"),
-        ([PLACE, f"-{NOW}", PLACE, f"-{NOW}", "+        return 0"], "expected changes that take away different lines"),
+        ([PLACE, f"  {NOW}"], "expected changes that change something"),
+        (["@@ -1 +1 @@", f"- {NOW}"], "expected `in minirun.module:function`"),
+        (["in tests.mutating:plant", f"- {NOW}"], "expected `in minirun.module:function`"),
+        (["in minirun.no:now", f"- {NOW}"], "expected a module of minirun, found 'minirun.no'"),
+        (["in minirun.env:Env.no", f"- {NOW}"], "minirun.env has no `Env.no` any more: renew or delete"),
+        ([PLACE, "- no_such_line()"], "once in minirun.env:Env.now, found them 0 times"),
+        ([PLACE, "+ another_line()"], "expected statements of minirun.env:Env.now"),
+        (["in minirun.env:Env", "- return ..."], r"found them \d+ times"),
+        ([PLACE, f"- {NOW}", "+ return ("], "expected whole statements for minirun.env:Env.now"),
+        ([PLACE, f"- {NOW}", "+ return no_such_name"], "minirun.env:Env.now has no variable no_such_name"),
+        ([PLACE, f"- {NOW}", PLACE, f"- {NOW}", "+ return 0"], "two changes replace the same statement"),
     ],
 )
 def test_a_mutant_that_does_not_fit_is_an_error(lines: list[str], problem: str, tmp_path: Path) -> None:
-    """What a mutant changes must be there, once, or it would say nothing about what was found."""
-    with pytest.raises(ValueError, match=problem):
+    """The statements that a mutant changes must be in its function once; the error names both."""
+    with pytest.raises(ValueError, match=rf"misfit: .*{problem}"):
         plant(Mutant("misfit", "", "\n".join(lines)), tmp_path)
+
+
+CLIMB = "in minirun.a:A.f\n  x = 1\n+ if x:\n+     x = 2\n"
+TAKES_Y = "- def f(self): ...\n+ def f(self, y=1): ..."
+
+
+@pytest.mark.parametrize(
+    ("patch", "true", "planted"),
+    [
+        pytest.param(CLIMB, "x = 1", "x = 1\nif x:\n    x = 2", id="the same text"),
+        pytest.param(CLIMB, "with g():\n    x = 1", "with g():\n    x = 1\n    if x:\n        x = 2", id="indented"),
+        pytest.param(CLIMB, "g()\nx = (1  # one\n)", "g()\nx = 1\nif x:\n    x = 2", id="comment and layout"),
+        pytest.param(CLIMB, "y = 1", "y = 1\nif y:\n    y = 2", id="another name"),
+        pytest.param("- if h(): ...\n+ if 1: ...", "if h():\n    x = 1", "if 1:\n    x = 1", id="body stays"),
+        pytest.param("- g(..., 1)\n+ h(1, ...)", "g([2], 1)", "h(1, [2])", id="argument stays"),
+        pytest.param("- g()", "if x:\n    g()", "if x:\n    pass", id="nothing is left"),
+        pytest.param(f"{TAKES_Y}\nin minirun.a:A.f\n- g()\n+ g(y)", "g()", "g(y)", id="nested"),
+    ],
+)
+def test_a_mutant_is_found_by_its_code(
+    patch: str, true: str, planted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Comments, layout, depth, neighbours and names of local variables are no reason to renew a mutant."""
+    package = tmp_path / "true" / "minirun"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(mutating, "PACKAGE", package)
+    module = "def f():\n    x = 1\n\ndef g(): ...\n\nh = g\n\nclass A:\n\n    def f(self):\n"
+    (package / "a.py").write_text(module + indent(true, " " * 8))
+    patch = patch if patch.startswith("in ") else f"in minirun.a:A.f\n{patch}"
+    [file] = plant(Mutant("slow", "", patch), tmp_path)
+    module = module.replace("f(self)", "f(self, y=1)") if "y=1" in patch else module
+    assert file.read_text() == ast.unparse(ast.parse(module + indent(planted, " " * 8))) + "\n"
+
+
+def test_a_renamed_variable_that_is_not_quoted_is_an_error() -> None:
+    """The new statements name a variable of the function that has another name now: the error says which one."""
+    module = "def f(message):\n    g()\n\ndef g(): ...\n"
+    with pytest.raises(ValueError, match="m:f has no variable event any more"):
+        changed(module, [Change("m", "f", "g()", "g(event)")])
 
 
 @pytest.mark.parametrize(
@@ -189,17 +232,3 @@ def test_a_mutant_that_does_not_fit_is_an_error(lines: list[str], problem: str, 
 def test_what_functions_do_may_be_swapped_and_nothing_else(true: str, planted: str, may_be: bool) -> None:
     """Only where a mutant changes bodies of functions alone, processes that have imported minirun can be used."""
     assert can_swap(true, planted) is may_be
-
-
-def test_a_mutant_fits_wherever_its_function_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines that move, are indented more deeply, or stand in another function as well, are no reason to renew one."""
-    package = tmp_path / "true" / "minirun"
-    package.mkdir(parents=True)
-    monkeypatch.setattr(mutating, "PACKAGE", package)
-    mutant = Mutant("slow", "", "in minirun.a:A.f\n-    x = 1\n+    if x:\n+        x = 2\n")
-    before = "def f():\n    x = 1\n\nclass A:\n    async def f(self):\n        "
-    for inner in ("", "with self:\n            "):
-        (package / "a.py").write_text(f"{before}{inner}x = 1\n")
-        [planted] = plant(mutant, tmp_path)
-        deep = " " * (12 if inner else 8)
-        assert planted.read_text() == f"{before}{inner}if x:\n{deep}    x = 2\n"
