@@ -190,7 +190,6 @@ LATER = frozenset(
         "flows._node_paths",
         "flows._output",
         "flows._parameter_docs",
-        "flows._patterns",
         "flows._progress",
         "flows._results",
         "flows._retold",
