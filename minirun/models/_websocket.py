@@ -96,6 +96,8 @@ class WebSocket:
         self._reading = trio.Lock()  # held by the task that reads
         self._frames: deque[Frame] = deque()  # read, and not received yet
         self._message = bytearray()  # what has come of a message in several frames
+        # A server can send its first messages, or a ping, in one piece with its answer to the handshake.
+        self._collect()
 
     async def send(self, text: str) -> None:
         """
@@ -240,6 +242,10 @@ class WebSocket:
             self._protocol.receive_data(bytes(data))
         else:
             self._protocol.receive_eof()
+        self._collect()
+
+    def _collect(self) -> None:
+        """Take the frames that the protocol has read; let `answer` send what the protocol replies to them."""
         for event in self._protocol.events_received():
             if isinstance(event, Frame) and event.opcode in _DATA:
                 self._frames.append(event)

@@ -100,6 +100,28 @@ async def test_a_ping_is_answered_while_the_client_waits() -> None:
     assert answered.is_set()
 
 
+async def test_messages_in_one_piece_with_the_handshake_arrive_at_once() -> None:
+    """
+    A message and a ping that come in the same piece as the response to the handshake are received and answered.
+    """
+    piece = bytearray()
+    answered = trio.Event()
+
+    async def serve(peer: Peer) -> None:
+        peer.protocol.send_text(b'{"type":"session.created"}')
+        peer.protocol.send_ping(b"are you there?")
+        await peer.raw(b"".join([bytes(piece), *peer.protocol.data_to_send()]))
+        while not any(b"are you there?" in bytes(event.data) for event in peer.protocol.events_received()):  # type: ignore[union-attr]
+            peer.protocol.receive_data(bytes(await peer.stream.receive_some(1000)))
+        answered.set()
+        await trio.sleep_forever()
+
+    with trio.fail_after(PATIENCE_S):
+        async with websockets_at(serve, answer=piece) as url, connected(url, headers={}) as connection:
+            assert await connection.next_message() == b'{"type":"session.created"}'
+            await answered.wait()  # nobody receives meanwhile
+
+
 async def test_headers_reach_the_server() -> None:
     """
     The headers, the path and the query are the caller's.
