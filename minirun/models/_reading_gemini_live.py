@@ -112,6 +112,7 @@ class GeminiLiveReader:
         self._is_cut = False  # an answer was cut off, and its turn is not over yet
         self._hears_next = False  # what is heard has begun since
         self._speaks = False  # the user, as the server has said last
+        self._called: set[str] = set()  # the ids of the calls of this turn: a server can repeat a call
 
     def stop(self) -> list[LlmResponse]:
         """Stop the answer that is being given, or was asked for: return its end; what comes of it is dropped."""
@@ -199,7 +200,12 @@ class GeminiLiveReader:
     def _calls(self, message: Mapping[str, Any]) -> list[LlmResponse]:
         """Calls, and which of them are withdrawn."""
         responses: list[LlmResponse] = []
-        calls = [_call(call) for call in _list_in(object_in(message.get("toolCall")), "functionCalls")]
+        calls: list[FunctionCall] = []
+        for call in map(_call, _list_in(object_in(message.get("toolCall")), "functionCalls")):
+            if call.id is None or (call.id not in self._called and call.id not in self._state.calls):
+                calls.append(call)
+            if call.id is not None:
+                self._called.add(call.id)
         if calls:
             self._state.begun()
             self._state.calls |= {call.id for call in calls if call.id is not None}
@@ -245,6 +251,7 @@ class GeminiLiveReader:
             self._state.may_answer = self._is_cut  # what has interrupted asks for the next answer
         self._state.has_begun = self._is_cut = self._hears_next = False
         self._answer_id = None
+        self._called.clear()
 
     def _close_heard(self) -> list[LlmResponse]:
         """Close what the user has said, but for what belongs to the answer after this one."""

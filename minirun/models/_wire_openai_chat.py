@@ -289,7 +289,7 @@ class ChatAssembler(Assembler):
         key, args = self._calls.get(index), function.get("arguments")
         if key is None or is_whole or (name and self._is_another(key, name, call_id, args)):
             key = self._calls[index] = ("call", len(self._blocks))
-            self.call(key, name, call_id or None)
+            self.call(key, name, call_id or None, place=index)
         if isinstance(args, str):
             self.arguments(key, args)
         elif isinstance(args, Mapping):  # not as OpenAI has it, but as some servers do

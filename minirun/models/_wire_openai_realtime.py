@@ -84,6 +84,7 @@ class Conversation:
         self._item_id: str | None = None  # what was shown last
         self._texts: dict[tuple[str, object], str] = {}  # by item and kind, what has come of it in pieces
         self._calls: dict[str, FunctionCall] = {}  # by item
+        self._call_ids: set[str] = set()  # of these calls: a server can repeat a call in another item
         self._limits: list[Mapping[str, Any]] = []
         # --- of the conversation
         self._open_calls: set[str] = set()
@@ -341,6 +342,7 @@ class Conversation:
             self._wanted = False  # begun by itself, after all that was sent: it answers that, too
         self._cut = self._item_id = None
         self._calls.clear()
+        self._call_ids.clear()
         cancels, self._cancels = self._cancels, False
         return [], self.cancel() if cancels else []
 
@@ -411,12 +413,14 @@ class Conversation:
 
     def _note_call(self, item: Mapping[str, Any]) -> None:
         """Keep the call that an item is, with its arguments as they came whole, or else in pieces."""
-        id = text_in(item.get("id"))
-        if item.get("type") != "function_call" or id in self._calls:
+        id, call_id = text_in(item.get("id")), text_in(item.get("call_id"))
+        if item.get("type") != "function_call" or id in self._calls or call_id in self._call_ids:
             return
         pieces = self._texts.pop((id, "arguments"), "")
         arguments = text_in(item.get("arguments")) or pieces
-        self._calls[id] = call_of(text_in(item.get("name")), arguments, text_in(item.get("call_id")) or None)
+        self._calls[id] = call_of(text_in(item.get("name")), arguments, call_id or None)
+        if call_id:
+            self._call_ids.add(call_id)
 
     def _take_end(self, event: Mapping[str, Any]) -> Taken:
         response = object_in(event.get("response"))
@@ -442,6 +446,7 @@ class Conversation:
         self._has_asked_again = self._cancels = False
         self._kinds = {id: kind for id, kind in self._kinds.items() if kind == "utterance"}
         self._calls.clear()
+        self._call_ids.clear()
         self._texts = {key: text for key, text in self._texts.items() if key[1] == "heard"}
         return [LlmResponse(**end)], self._next()
 

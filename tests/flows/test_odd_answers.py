@@ -4,6 +4,7 @@ What providers, and servers that only speak like them, send and should not: it i
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from minirun import Event, LlmAgent
+from minirun import Event, LlmAgent, RunConfig, StreamingMode
 from minirun.errors import (
     ConfigurationError,
     ContextTooLongError,
@@ -33,7 +34,7 @@ from minirun.types import Blob, Content, FunctionCall, FunctionResponse, Part
 
 from ..helpers import run_to_end, runner_for
 from ..provider_servers.server import Reply
-from ..wire_models import APIS, Api, answer, ask, playing, request, whole
+from ..wire_models import APIS, Api, answer, ask, playing, request, streamed, whole
 
 # How long a server says nothing until it is given up: enough for the first request on a busy machine.
 STALL_MS = 3000
@@ -47,7 +48,7 @@ WORDS = st.sampled_from(
         "text", "thinking", "redacted_thinking", "tool_use", "message", "message_start", "message_delta",
         "content_block_start", "content_block_delta", "text_delta", "thinking_delta", "signature_delta", "stop",
         "input_json_delta", "citations_delta", "message_stop", "refusal", "tool_calls", "content_filter", "{}",
-        "\ud800",
+        "response.output_text.delta", "response.output_item.done", "response.completed", "function_call", "\ud800",
     ]
 )  # fmt: skip
 KEYS = st.sampled_from(
@@ -56,6 +57,7 @@ KEYS = st.sampled_from(
         "citations", "text", "thinking", "signature", "data", "name", "id", "input", "partial_json", "input_tokens",
         "output_tokens", "choices", "finish_reason", "tool_calls", "function", "arguments", "reasoning", "refusal",
         "prompt_tokens", "completion_tokens_details", "model", "stop_details", "explanation", "error", "code",
+        "output_index", "content_index", "item", "item_id", "call_id", "response", "output", "status",
     ]
 )  # fmt: skip
 ODD = st.recursive(
@@ -179,6 +181,52 @@ def test_blocks_with_one_index_stay_apart() -> None:
     delta = {"type": "input_json_delta", "partial_json": '{"a":1}'}
     more = {"type": "content_block_delta", "index": 0, "delta": delta}
     assert calls_in(MessagesWire(), text, call, more) == [("add", {"a": 1}, None)]
+
+
+def repeated_in_responses() -> list[Any]:
+    item = {"type": "function_call", "id": "fc", "call_id": "c", "name": "add", "arguments": '{"a":1}'}
+    done = {"type": "response.output_item.done", "output_index": 0, "item": item}
+    other = {**done, "output_index": 1, "item": {**item, "id": "fc_2"}}
+    end = {"type": "response.completed", "response": {"status": "completed", "output": [item, other["item"], item]}}
+    return [done, done, other, end]
+
+
+def repeated_in_messages(*indexes: int) -> list[Any]:
+    block = {"type": "tool_use", "id": "c", "name": "add", "input": {"a": 1}}
+    blocks = [{"type": "content_block_start", "index": index, "content_block": block} for index in indexes]
+    return [*blocks, {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, {"type": "message_stop"}]
+
+
+CALL = {"functionCall": {"name": "add", "args": {"a": 1}, "id": "c"}}
+REPEATED: list[tuple[str, list[Any]]] = [
+    ("openai", [chunk(piece("add", '{"a":1}', index=0, id="c"))] * 2 + [chunk(reason="tool_calls")]),
+    ("openai", [chunk(piece("add", '{"a":1}', index=0))] * 2 + [chunk(reason="tool_calls")]),
+    ("openai", [chunk(*(piece("add", '{"a":1}', index=at, id="c") for at in (0, 1)), reason="tool_calls")]),
+    ("responses", repeated_in_responses()),
+    ("anthropic", repeated_in_messages(0, 0)),
+    ("anthropic", repeated_in_messages(0, 1)),
+    ("gemini", [{"candidates": [{"content": {"parts": [CALL, CALL]}}]}, {"candidates": [{"finishReason": "STOP"}]}]),
+]
+
+
+@pytest.mark.parametrize(("name", "events"), REPEATED)
+async def test_a_call_that_a_server_repeats_is_made_once(name: str, events: list[Any]) -> None:
+    """
+    A call that comes again in the same response, with its id or in its place, is stored and made once.
+    """
+    made: list[int] = []
+
+    async def add(a: int) -> None:
+        """Add."""
+        made.append(a)
+
+    said = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    async with playing(APIS[name], Reply([said.encode()]), streamed(APIS[name].text)) as (model, _):
+        agent = LlmAgent(name="a", model=model, tools=[add])
+        config = RunConfig(streaming_mode=StreamingMode.SSE)
+        stored, _ = await run_to_end(runner_for(agent), run_config=config)
+    assert made == [1]
+    assert [len(event.get_function_calls()) for event in stored if not event.partial] == [1, 0, 0]
 
 
 ADD = {"type": "tool_use", "id": "t", "name": "add", "input": {}}
