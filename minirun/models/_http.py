@@ -80,7 +80,9 @@ class HttpAnswer:
                 for event in reader.feed(piece):
                     if event.data == "[DONE]":
                         return
-                    if event.data.strip():  # some servers keep a silent stream alive with blank ones
+                    if event.name == "error":
+                        yield _failure_in(event.data)
+                    elif event.data.strip():  # some servers keep a silent stream alive with blank ones
                         yield _json_object(event.data)
             if left := object_of(reader.left()):
                 yield left
@@ -215,3 +217,9 @@ def _json_object(data: str) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise ModelError(f"expected the events of the provider's stream to be JSON objects, found {brief(data)}")
     return found
+
+
+def _failure_in(data: str) -> Mapping[str, Any]:
+    """What an event named `error` says, with the key `error`: some servers send its fields alone, or plain text."""
+    found = object_of(data)
+    return found if "error" in found else {"error": found or data.strip()}

@@ -39,7 +39,7 @@ from ..errors import (
 )
 from ..types import GenerateContentConfig, Part, ThinkingConfig
 from ._base import LlmRequest
-from ._reading import clean, object_of
+from ._reading import clean, object_of, text_in
 from ._retry_after import retry_after_s
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ _TOO_LONG = re.compile(
     r"exceeds? the (?:available )?context|too many (?:input )?tokens|request_too_large|string_above_max_length",
     re.IGNORECASE,
 )
+# Reasons to finish that say that a server has lost the model behind it, with half of the response sent: OpenRouter,
+# Mistral and vLLM send `error`; vLLM and SGLang `abort`; DeepSeek `insufficient_system_resource`; GLM `network_error`.
+_LOST = frozenset({"error", "abort", "network_error", "insufficient_system_resource"})
 # What OpenAI and Anthropic take as the name of a tool; 64 is the lesser of their limits.
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 NAME_CHARS_MAX = 64
@@ -171,6 +174,23 @@ class Wire(Api, ABC):
     @abstractmethod
     def fault_in(self, error: Mapping[str, Any]) -> Fault:
         """Return what an `error` object says."""
+
+    def check_finish(self, reason: object, error: object = None) -> None:
+        """
+        Refuse a response that has not come to its end, though the stream has.
+
+        Args:
+            reason: Why the response has finished, as the provider says.
+            error: What stands as `error` beside it.
+
+        Raises:
+            ModelError: It is an error; ModelOverloadedError where nothing else is said of it.
+        """
+        if not error and text_in(reason).lower() not in _LOST:
+            return
+        fault = self.fault({"error": error}) if error else Fault(text_in(reason), "the response broke off")
+        assert fault is not None, "an error is one"
+        raise error_of(fault, fault.status or 500, {}, "")
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
         """Return the error for a response whose status is no success."""

@@ -334,6 +334,7 @@ class MessagesAssembler(Assembler):
 
     def _finish(self, said: Mapping[str, Any]) -> None:
         reason = said.get("stop_reason")
+        self._wire.check_finish(reason, said.get("error"))
         if reason is None:
             return
         self.finish_reason = _FINISH_REASONS.get(text_in(reason), "OTHER")

@@ -32,6 +32,8 @@ __all__ = ["ResponsesWire"]
 # Azure have, are said by `reasoning=`.
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-[34]|chatgpt-)")
 
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+
 # Codes of responses that have failed because of what was asked; the others are the server's affair.
 _OF_INPUT = re.compile(r"policy|image|invalid_|data_residency")
 
@@ -92,8 +94,11 @@ class ResponsesWire(Wire):
         kind = body.get("type")
         if kind == "error" and body.get("error") is None:
             found: Fault | None = fault_in({"code": body.get("code"), "message": body.get("message")})
-        elif kind == "response.failed":
-            found = super().fault(object_in(body.get("response"))) or Fault("server_error", "", 500)
+        elif kind in _ENDS or body.get("status") == "failed":
+            response = body if kind not in _ENDS else object_in(body.get("response"))
+            found = super().fault(response)
+            if found is None and (kind == "response.failed" or response.get("status") == "failed"):
+                found = Fault("server_error", "", 500)
         else:
             found = super().fault(body)
         if found is not None and found.status is None and _OF_INPUT.search(found.code):
@@ -389,6 +394,7 @@ class ResponsesAssembler(Assembler):
         if status not in ("completed", "incomplete", "cancelled"):
             return
         reason = text_in(object_in(response.get("incomplete_details")).get("reason"))
+        self._wire.check_finish(reason)
         self.finish_reason = "STOP" if status == "completed" else _REASONS.get(reason, "OTHER")
         if self._refusal or self.finish_reason == "SAFETY":
             self.finish_reason = self.error_code = "SAFETY"
