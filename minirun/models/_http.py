@@ -6,7 +6,8 @@ is closed by `aclose`, which lets requests that are going on finish. After that,
 request opens a new one.
 
 Nothing is read from the environment (no proxies, no certificates), redirects are not followed, HTTP/2 is off, bodies
-are not decoded, and what a response may hold is bounded. Time-outs go by trio's clock. Leaving a request early closes its connection.
+are not decoded, and what a response may hold is bounded. Time-outs go by trio's clock. Leaving a request early closes
+its connection.
 """
 
 from __future__ import annotations

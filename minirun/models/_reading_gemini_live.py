@@ -36,7 +36,7 @@ from ..errors import (
 from ..types import Blob, Content, FunctionCall, Part, Transcription, UsageMetadata
 from ._base import LlmResponse
 from ._live import LiveResumption
-from ._reading import call_of, clean, cleaned, count, object_in, sums, text_in
+from ._reading import call_of, clean, cleaned, count, object_in, printable, sums, text_in
 from ._wire import Fault, error_of
 from ._wire_gemini import other_part
 
@@ -364,7 +364,7 @@ def _media(blob: Mapping[str, Any]) -> Part:
 
 def _failure(said: Mapping[str, Any]) -> dict[str, str]:
     """Why a turn has ended without what was asked for."""
-    reason = clean(text_in(said.get("turnCompleteReason")))
+    reason = printable(text_in(said.get("turnCompleteReason")))
     if reason in _FINE:
         return {}
     return {"error_code": reason, "error_message": f"the model has ended its turn with {reason}"}
@@ -400,7 +400,7 @@ def closed_error(code: int, reason: str) -> ModelError | None:
     """
     if code in _IN_GOOD_ORDER:
         return None
-    said = f": {clean(reason)}" if reason else ""
+    said = f": {printable(reason)}" if reason else ""
     message = f"expected the connection to go on, found it closed by the server with code {code}{said}"
     if _QUOTA.search(reason):
         return ModelRateLimitedError(message)

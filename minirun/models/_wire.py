@@ -39,7 +39,7 @@ from ..errors import (
 )
 from ..types import GenerateContentConfig, Part, ThinkingConfig
 from ._base import LlmRequest
-from ._reading import clean, object_of, text_in
+from ._reading import object_of, printable, text_in
 from ._retry_after import retry_after_s
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def error_of(fault: Fault, status: int, headers: Mapping[str, str], request_id_h
     """Return the error that a provider's failure is."""
     kind = _kind_of(fault, status)
     named = f" ({fault.code})" if fault.code else ""
-    message = clean(f"the provider answered with status {status}{named}: {fault.message or 'it gives no reason'}")
+    message = printable(f"the provider answered with status {status}{named}: {fault.message or 'it gives no reason'}")
     wait_s = retry_after_s(headers)
     return kind(
         message,

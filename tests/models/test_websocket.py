@@ -5,6 +5,7 @@ The websocket under live connections: what it keeps, what it gives up, and how i
 from __future__ import annotations
 
 import datetime
+import logging
 import socket
 import ssl
 from contextlib import aclosing
@@ -135,6 +136,27 @@ async def test_headers_reach_the_server() -> None:
     async with websockets_at(serve) as url, connected(f"{url}/v1?model=m", headers={"authorization": "k"}):
         pass
     assert (seen[0].path, seen[0].headers["authorization"]) == ("/v1?model=m", "k")
+
+
+async def test_no_log_has_a_header(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    At DEBUG, a connection logs nothing (the headers of its handshake hold the key), and registers no logger.
+    """
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "websockets.client")
+    before = set(logging.root.manager.loggerDict)
+
+    async def serve(peer: Peer) -> None:
+        await peer.send("{}")
+        await peer.raw(b"\xff" * 100)  # what is no frame is logged as an error
+
+    async with websockets_at(serve) as url:
+        with pytest.raises(ModelError):
+            async with connected(url, headers={"authorization": "Bearer sk-secret"}) as connection:
+                await connection.next_message()
+                await connection.next_message()
+    assert [record.name for record in caplog.records if record.name != "websockets.server"] == []
+    assert set(logging.root.manager.loggerDict) - before <= {"websockets.server"}
 
 
 # --- a reader that is slow --------------------------------------------------------------------------------------------
