@@ -236,18 +236,18 @@ def _is_json(headers: Mapping[str, str]) -> bool:
 
 class Redactor:
     """
-    Takes the secrets of a request out of what the provider says of failures.
+    Removes the secrets of a request from the provider's error texts.
 
-    Some servers repeat what they were sent, and errors are logged and stored. A block `with redactor:` changes each
-    ModelError that leaves it.
+    Some servers repeat what they received, and errors are logged and stored. `with redactor:` removes the secrets from
+    each ModelError that leaves the block.
 
     Args:
-        key: The key; None: none was sent.
-        headers: The program's own; those whose names say so hold secrets, too.
+        key: The key; None if the request has none.
+        headers: The program's own headers. A header with a name such as `api-key` or `authorization` holds a secret.
     """
 
     def __init__(self, key: str | None, headers: Mapping[str, str]) -> None:
-        # Of `Bearer abc`, a server may repeat the second word alone; short words are parts of ordinary ones.
+        # A server can repeat only the second word of `Bearer abc`. A short word can be a part of an ordinary one.
         found = {
             word
             for name, value in headers.items()
@@ -272,7 +272,7 @@ class Redactor:
         return [self.value(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     def response(self, response: LlmResponse) -> LlmResponse:
-        """Return a live response whose error and metadata are without the secrets; most have neither."""
+        """Return a live response without the secrets in its error and its metadata; most responses have neither."""
         if response.error_code is None and response.custom_metadata is None:
             return response
         names = ("error_code", "error_message", "custom_metadata")

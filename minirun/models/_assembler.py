@@ -46,8 +46,8 @@ class Assembler(ABC):
     never merged. A call is shown when it is complete, in the whole answer. Only what `set_model_response` is called
     with is shown as it comes, as calls whose `args_text` is the next piece of the arguments.
 
-    A call is left out if one with the same name and arguments has the same id, or, without ids, the same place: some
-    servers repeat calls. Calls with one id that differ are different ones: some servers give one id to all.
+    Some servers repeat a call. A call with the id, name and arguments of an earlier one is left out; without ids, one
+    with the place, name and arguments. Calls with one id that differ are different: some servers give one id to all.
     """
 
     def __init__(self, wire: Wire, shows_thoughts: bool) -> None:

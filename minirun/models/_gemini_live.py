@@ -161,7 +161,7 @@ class GeminiLiveConnection(BaseLlmConnection):
         socket: The connection.
         reader: What the server says on it.
         writer: What is said to the server.
-        redactor: Takes the key out of the server's errors.
+        redactor: Removes the key from the server's errors.
         takes_interim_results: Whether a call may be answered more than once.
     """
 

@@ -151,7 +151,7 @@ class OpenAIRealtimeConnection(BaseLlmConnection):
     Args:
         socket: The connection.
         conversation: What is said on it.
-        redactor: Takes the key out of the server's errors.
+        redactor: Removes the key from the server's errors.
     """
 
     capabilities = LiveCapabilities(

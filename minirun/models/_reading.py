@@ -29,7 +29,7 @@ def clean(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return what a provider says of a failure as a message can have it: clean, with control characters escaped."""
+    """Return a provider's error text, clean and with its control characters escaped."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), clean(text))
 
 

@@ -69,8 +69,8 @@ _TOO_LONG = re.compile(
     r"exceeds? the (?:available )?context|too many (?:input )?tokens|request_too_large|string_above_max_length",
     re.IGNORECASE,
 )
-# Reasons to finish that say that a server has lost the model behind it, with half of the response sent: OpenRouter,
-# Mistral and vLLM send `error`; vLLM and SGLang `abort`; DeepSeek `insufficient_system_resource`; GLM `network_error`.
+# Finish reasons of a response that broke off because the server lost the model behind it. OpenRouter, Mistral and vLLM
+# send `error`, vLLM and SGLang `abort`, DeepSeek `insufficient_system_resource`, GLM `network_error`.
 _LOST = frozenset({"error", "abort", "network_error", "insufficient_system_resource"})
 # What OpenAI and Anthropic take as the name of a tool; 64 is the lesser of their limits.
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
@@ -177,14 +177,14 @@ class Wire(Api, ABC):
 
     def check_finish(self, reason: object, error: object = None) -> None:
         """
-        Refuse a response that has not come to its end, though the stream has.
+        Check that a response is complete.
 
         Args:
-            reason: Why the response has finished, as the provider says.
-            error: What stands as `error` beside it.
+            reason: The provider's finish reason.
+            error: The `error` of the same object.
 
         Raises:
-            ModelError: It is an error; ModelOverloadedError where nothing else is said of it.
+            ModelError: There is an error. Without a status or a known code it is a ModelOverloadedError.
         """
         if not error and text_in(reason).lower() not in _LOST:
             return

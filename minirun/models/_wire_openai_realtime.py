@@ -340,9 +340,9 @@ class Conversation:
             self._asked = None
         elif not self._contents:
             self._wanted = False  # begun by itself, after all that was sent: it answers that, too
+        self._call_ids.clear()
         self._cut = self._item_id = None
         self._calls.clear()
-        self._call_ids.clear()
         cancels, self._cancels = self._cancels, False
         return [], self.cancel() if cancels else []
 
