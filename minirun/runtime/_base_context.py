@@ -358,15 +358,18 @@ class ContextBase(ReadonlyContext):
         """Store what is pending, state and actions, and no event has carried, as an event of its own."""
         if not closing:
             self._check_awaited()
-        draft = self._draft
-        if closing and draft is not None:
-            draft.transfer_to_agent = None
+        if closing and self._draft is not None:
+            self._draft.transfer_to_agent = None
         lasting, temp = parted(self._state.pending())
-        if lasting or not (draft is None or draft.is_empty()):
+        if lasting or self._has_actions():
             await self._invocation.emitter.emit(self, Event(), closing=closing)
         elif temp:
             self._state.take({}).commit()
             self._invocation.keep_temp(temp)
+
+    def _has_actions(self) -> bool:
+        """Whether actions wait for the next event of this context."""
+        return not (self._draft is None or self._draft.is_empty())
 
     def _check_awaited(self) -> None:
         """Raise if something was said here, or an agent run, without an `await`: it has not happened."""
