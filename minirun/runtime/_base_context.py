@@ -36,6 +36,7 @@ from ._position import Position
 if TYPE_CHECKING:
     from ..agents import BaseAgent
     from ..flows._actions import ActionsDraft
+    from ..sessions._state_delta import StateDelta
 
 __all__ = ["ContextBase", "ReadonlyContext"]
 
@@ -214,7 +215,7 @@ class ContextBase(ReadonlyContext):
         if self._draft is None:
             from ..flows._actions import ActionsDraft  # few programs set actions
 
-            self._draft = ActionsDraft(check=self._writable_check())
+            self._draft = ActionsDraft(delta=self._state_delta(), check=self._writable_check())
         return self._draft
 
     @property
@@ -390,6 +391,12 @@ class ContextBase(ReadonlyContext):
     def _writable_check(self) -> Callable[[], None]:
         """The same for what the context holds, without the context: else the two would hold each other."""
         return partial(_refuse_late, self._state, self._invocation)
+
+    def _state_delta(self) -> StateDelta:
+        """The pending writes of this context, for its `actions`."""
+        from ..sessions._state_delta import StateDelta  # few programs set actions
+
+        return StateDelta(self._state)
 
     def _check_can_wait(self) -> None:
         """Raise where nobody can be asked."""
