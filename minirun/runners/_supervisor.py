@@ -82,7 +82,7 @@ class Outcome(Enum):
     """Its session was busy or deleted, the store has failed, or somebody else was faster."""
     RESUMED = auto()
     UNCHANGED = auto()
-    """It has failed before anything new was done, and is as it was."""
+    """It has failed, or `before_run_callback` has answered, before anything new was done, and is as it was."""
 
 
 async def resume(
@@ -127,7 +127,7 @@ async def resume(
             tell(job, "was left as it is", error)
         if not run.status.has_ended:
             return Outcome.UNCHANGED
-    return Outcome.RESUMED
+    return Outcome.UNCHANGED if scope.is_unchanged else Outcome.RESUMED
 
 
 async def resume_due(runner: Runner, asked: float | None, config: RunConfig, deps: Any) -> list[Invocation]:

@@ -35,6 +35,7 @@ from ._position import Position
 if TYPE_CHECKING:
     from ..agents import BaseAgent
     from ..flows._actions import ActionsDraft
+    from ..sessions._state_delta import StateDelta
 
 __all__ = ["ContextBase", "ReadonlyContext"]
 
@@ -206,7 +207,7 @@ class ContextBase(ReadonlyContext):
         if self._draft is None:
             from ..flows._actions import ActionsDraft  # few programs set actions
 
-            self._draft = ActionsDraft(check=self._writable_check())
+            self._draft = ActionsDraft(delta=self._state_delta(), check=self._writable_check())
         return self._draft
 
     @property
@@ -343,15 +344,18 @@ class ContextBase(ReadonlyContext):
 
     async def _flush(self, *, closing: bool = False) -> None:
         """Store what is pending, state and actions, and no event has carried, as an event of its own."""
-        draft = self._draft
-        if closing and draft is not None:
-            draft.transfer_to_agent = None
+        if closing and self._draft is not None:
+            self._draft.transfer_to_agent = None
         lasting, temp = parted(self._state.pending())
-        if lasting or not (draft is None or draft.is_empty()):
+        if lasting or self._has_actions():
             await self._invocation.emitter.emit(self, Event(), closing=closing)
         elif temp:
             self._state.take({}).commit()
             self._invocation.keep_temp(temp)
+
+    def _has_actions(self) -> bool:
+        """Whether actions wait for the next event of this context."""
+        return not (self._draft is None or self._draft.is_empty())
 
     def _close(self, why: str) -> None:
         """Refuse everything from here on."""
@@ -365,6 +369,12 @@ class ContextBase(ReadonlyContext):
     def _writable_check(self) -> Callable[[], None]:
         """The same for what the context holds, without the context: else the two would hold each other."""
         return partial(_refuse_late, self._state, self._invocation)
+
+    def _state_delta(self) -> StateDelta:
+        """The pending writes of this context, for its `actions`."""
+        from ..sessions._state_delta import StateDelta  # few programs set actions
+
+        return StateDelta(self._state)
 
     def _check_can_wait(self) -> None:
         """Raise where nobody can be asked."""

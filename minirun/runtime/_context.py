@@ -598,7 +598,7 @@ class ToolContext(WorkingContext):
         context = ToolContext(self, self._state, self.function_call_id, reads)
         context.tool_confirmation = self.tool_confirmation
         if self._draft is not None:  # few tools have a hook that sets any
-            context._draft = self._draft.on_top(context._writable_check())
+            context._draft = self._draft.on_top(context._state_delta(), context._writable_check())
         return context
 
 

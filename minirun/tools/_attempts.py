@@ -130,7 +130,8 @@ class Attempts:
         try:
             self._context.state.merge(context.state.pending())
             if context._draft is not None:  # few tools set actions
-                self._context._draft = context._draft.taken_over(self._context._writable_check())
+                call = self._context
+                call._draft = context._draft.taken_over(call._state_delta(), call._writable_check())
         except (InvalidValueError, TypeError) as error:  # the latter by a schema of the state
             self.outcome = self._failed(error)
 

@@ -287,6 +287,7 @@ LATER = frozenset(
         "sessions._sqlite._queries",
         "sessions._sqlite._rewind",
         "sessions._sqlite._turn",
+        "sessions._state_delta",
         "sessions._state_schema",
         "sessions._temp",
         "sessions._wire",
