@@ -163,7 +163,7 @@ SERVICES: dict[str, tuple[Callable[[str], BaseSessionService], Callable[[BaseSes
 @pytest.mark.parametrize(("kind", "step"), [("sqlite", 3), ("postgres", 11)])
 def test_ctrl_c_at_any_line_of_a_call_leaves_the_service_usable(kind: str, step: int, tmp_path: Path) -> None:
     """After a Ctrl-C at any line of a reading or writing call, the next call has the lock and a connection."""
-    place = {"app_name": "app", **PLACE}
+    place: dict[str, Any] = {"app_name": "app", **PLACE}
     url = new_database() if kind == "postgres" else str(tmp_path / "app.db")
 
     async def main() -> list[int]:

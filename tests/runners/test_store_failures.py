@@ -122,7 +122,8 @@ async def test_what_is_left_by_each_failure_of_the_store(kind: type[StorageError
 
 async def test_a_lock_of_another_program_on_the_file_interrupts(tmp_path: Path, autojump_clock: MockClock) -> None:
     """A write lock is held for longer than the store waits: the invocation is interrupted; a worker completes it."""
-    path, done = tmp_path / "app.db", []
+    path = tmp_path / "app.db"
+    done: list[str] = []
     other = sqlite3.connect(path, isolation_level=None)
     is_first = True
 
@@ -156,7 +157,8 @@ async def test_an_administrator_of_the_database_interrupts(how: str, error: type
     """A statement is cancelled, or its connection ended, as it waits for a lock: a worker completes the invocation."""
     from psycopg import pq
 
-    url, done = new_database(), []
+    url = new_database()
+    done: list[str] = []
     other = pq.PGconn.connect(url.encode())
     has_lock = trio.Event()
 
