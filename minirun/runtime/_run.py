@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import trio
 
@@ -24,7 +24,7 @@ from ..flows._turn import CUT_OFF
 from ..sessions import InvocationStatus, Session, SessionWriter
 from ..sessions._state import parted
 from ._context import InvocationContext
-from ._endings import Closes, Ending, Stop, ending_of, stopped_by
+from ._endings import Closes, Ending, Stop, ending_of, failed_by, stopped_by
 from ._failure import (
     add_note,
     came_of_cancellation,
@@ -234,6 +234,9 @@ class Execution:
         is_supervised: Whether leaving it early interrupts the invocation rather than ending it.
     """
 
+    is_resumable: ClassVar[bool] = True
+    """Whether a worker can resume the invocation. If not, it fails with a transient failure of the store, too."""
+
     def __init__(
         self,
         run: Run,
@@ -406,10 +409,12 @@ class Execution:
         if self.keeps_status:
             stop = Stop.NOTHING_NEW
         elif failure is not None:
-            stop = Stop.FAILURE if isinstance(failure, Exception) else Stop.INTERRUPT
+            stop = failed_by(failure)
         return self._ending_by(stop)
 
     def _ending_by(self, stop: Stop) -> Ending:
+        if stop is Stop.STORE and not self.is_resumable:
+            stop = Stop.FAILURE
         ending = ending_of(stop, waits=self.invocation.waits)
         return ending._replace(status=self.was) if stop is Stop.NOTHING_NEW and self.was is not None else ending
 

@@ -195,7 +195,13 @@ class SessionStore(BaseService, ABC):
 
     @contextmanager
     def _used(self) -> Iterator[None]:
-        """Mark the service as used by this `trio.run`."""
+        """
+        Mark the service as used by this `trio.run`.
+
+        The caller is protected from Ctrl-C: without that, a KeyboardInterrupt on the way into the block or out of it
+        would leave the service in use, or a session or a lock of the store held, for ever.
+        """
+        assert trio.lowlevel.currently_ki_protected()
         self._begin_use()
         process = self._pid
         try:
@@ -218,6 +224,7 @@ class SessionStore(BaseService, ABC):
     def _after_fork(self) -> None:
         self._users, self._token, self._renewals = 0, None, None
 
+    @trio.lowlevel.enable_ki_protection
     async def open_writer(
         self, key: SessionKey, invocation_id: str, config: GetSessionConfig | None, *, reject: bool
     ) -> SessionWriter | None:
