@@ -208,16 +208,6 @@ class InMemorySessionService(BaseSessionService):
     async def _messages(self, live: LiveSession) -> list[Event]:
         return [*self._sent.get(live.incarnation, ())]
 
-    async def _called(self, app_name: str) -> list[tuple[SessionKey, Event]]:
-        found = {number: bisect_left(self._ordered, number, key=_incarnation_of) for number in self._sent}
-        keys = {number: self._ordered[place].key for number, place in found.items()}
-        return [
-            (key, message)
-            for number, key in keys.items()
-            for message in self._sent[number]
-            if key.app_name == app_name
-        ]
-
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
         from ._listed import listed_session  # most programs list nothing
 

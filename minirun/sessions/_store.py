@@ -340,14 +340,6 @@ class SessionStore(BaseService, ABC):
         """The messages that wait in a session, in the order in which they were sent, without `seq`."""
         return []
 
-    async def _called(self, app_name: str) -> list[tuple[SessionKey, Event]]:
-        """
-        The messages that wait in the sessions of an app, those of each session in their order.
-
-        Found without looking at other sessions. Supervisors ask for it; a store that does not say has none for them.
-        """
-        return []
-
     @abstractmethod
     async def _delete(self, key: SessionKey) -> None:
         """Delete the session if it exists."""

@@ -110,7 +110,7 @@ async def test_a_session_that_is_deleted_from_memory_leaves_nothing_there() -> N
         await service.delete_session(**HERE)
         left = {name for name in empty if getattr(service, name)}
         assert left == {"_app_values", "_user_values"}
-    assert await service.list_pending() == await service.list_invocations() == await service._called("app") == []
+    assert await service.list_pending() == await service.list_invocations() == []
     assert (await service.list_sessions(app_name=None)).sessions == []
 
 

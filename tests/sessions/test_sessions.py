@@ -101,7 +101,6 @@ IN_EMPTY: dict[str, Callable[[BaseSessionService], Awaitable[Any]]] = {
     "open_writer": lambda service: service.open_writer(KEY, "e-1", None, reject=False),
     "_invocation": lambda service: service._invocation(KEY, "e-1"),
     "_not_ended": lambda service: service._not_ended(KEY, 0),
-    "_called": lambda service: service._called("app"),
     "_apps_with": lambda service: service._apps_with("u", "s"),
     "_put_message": lambda service: service._put_message(KEY, Event(author="user", message="hi")),
     "resumable": lambda service: work_in(service, "app").look(0.0),

@@ -138,8 +138,6 @@ async def test_a_message_to_a_run_that_has_ended_is_refused_by_its_end(kind: str
             ("m-3", "e-3", None),
             ("m-5", "e-3", None),
         ]
-        assert await service._called("app") == [(KEY, each) for each in waiting]
-        assert await service._called("app-2") == []
         with pytest.raises(SessionNotFoundError):
             await service._put_message(SessionKey("app", "u", "t"), message)
 
@@ -220,7 +218,6 @@ class Plain(InMemorySessionService):
 
     _put_message = SessionStore._put_message
     _messages = SessionStore._messages
-    _called = SessionStore._called
     _user_state = SessionStore._user_state
     _record_end = SessionStore._record_end
     _apps_with = SessionStore._apps_with
@@ -242,7 +239,7 @@ async def test_a_store_says_what_it_does_not_have() -> None:
         assert str(caught.value) == expected
         writer = await enter(service)
         await begin(writer)
-        assert (await service._messages(writer.live), await service._called("app")) == ([], [])
+        assert await service._messages(writer.live) == []
         assert await service._record_end(writer, InvocationStatus.COMPLETED) is False
         assert [run.invocation_id for run in await service._not_ended(KEY, 0)] == ["e-1"]
         assert await service._not_ended(KEY, 1) == []

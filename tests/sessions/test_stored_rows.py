@@ -246,7 +246,6 @@ def questions() -> dict[str, Callable[[BaseSessionService], Awaitable[Any]]]:
         ask(f"entered {key}", lambda service, k=key: entered(service, k))  # type: ignore[misc]
         ask(f"runs {key}", lambda service, k=key: runs(service, k))  # type: ignore[misc]
     ask("apps", apps)
-    ask("called", called)
     return asked
 
 
@@ -272,11 +271,6 @@ async def runs(service: BaseSessionService, key: SessionKey) -> list[Any]:
 async def apps(service: BaseSessionService) -> list[Any]:
     """The apps that have a session of a name."""
     return [sorted(await service._apps_with(user, name)) for user, name in (("u", "s"), ("v", "s"), ("ü/%", "a b"))]
-
-
-async def called(service: BaseSessionService) -> list[Any]:
-    """The messages that wait for what is paused."""
-    return [[[str(key), one.id] for key, one in await service._called(app)] for app in APPS]
 
 
 async def answers(service: BaseSessionService) -> dict[str, Any]:

@@ -250,11 +250,6 @@ class DatabaseSessionService(BaseSessionService):
         if (live := self._cache.sessions.get(key)) is not None:
             live.has_messages = True
 
-    async def _called(self, app_name: str) -> list[tuple[SessionKey, Event]]:
-        from ._messages import called  # few programs supervise
-
-        return await called(self._database, app_name)
-
     async def _messages(self, live: LiveSession) -> list[Event]:
         from ._messages import waiting_messages
 

@@ -202,11 +202,6 @@ class SqliteSessionService(BaseSessionService):
 
         return await self._file.look(partial(waiting_messages, self._file.name, live.incarnation))
 
-    async def _called(self, app_name: str) -> list[tuple[SessionKey, Event]]:
-        from ._messages import called  # few programs supervise
-
-        return await self._file.look(partial(called, self._file.name, app_name))
-
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
         place = (writer.live.incarnation, writer.invocation_id)
         self._leases.running.discard(place)  # also where that cannot be stored
