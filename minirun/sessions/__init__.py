@@ -8,9 +8,6 @@ if TYPE_CHECKING:
     from ._calls import OpenCall as OpenCall
     from ._calls import Pending as Pending
     from ._in_memory import InMemorySessionService as InMemorySessionService
-    from ._integrity._repair import Repaired as Repaired
-    from ._integrity._repair import SavedSession as SavedSession
-    from ._integrity._repair import repair as repair
     from ._integrity._verify import Damage as Damage
     from ._integrity._verify import verify as verify
     from ._invocation import Invocation as Invocation
@@ -47,7 +44,6 @@ else:
             "._pending": "PendingCall",
             "._remembered": "RememberedAnswer",
             "._postgres._service": "DatabaseSessionService",
-            "._integrity._repair": "Repaired SavedSession repair",
             "._service": "BaseSessionService",
             "._session": "GetSessionConfig ListSessionsResponse Session",
             "._store": "SessionWriter",

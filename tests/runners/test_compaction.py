@@ -52,7 +52,7 @@ from minirun.errors import (
 from minirun.events import EventActions
 from minirun.models import ContextCacheConfig, LLMRegistry, LlmRequest, LlmResponse
 from minirun.plugins import BasePlugin
-from minirun.sessions import BaseSessionService, GetSessionConfig, InvocationStatus, repair, verify
+from minirun.sessions import BaseSessionService, GetSessionConfig, InvocationStatus, verify
 from minirun.sessions._sqlite._logs import read_lines
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
@@ -890,8 +890,8 @@ async def test_a_session_that_was_taken_over_is_not_summed_up(tmp_path: Path) ->
         assert (run.status, ranges(await log_of(service))) == ("completed", [])
 
 
-async def test_verifying_and_repairing_know_of_summaries(tmp_path: Path) -> None:
-    """A row that names another compaction than the log has is found, and made good by repairing."""
+async def test_verifying_knows_of_summaries(tmp_path: Path) -> None:
+    """A row that names another compaction than the log has is found."""
     path = tmp_path / "a.db"
     async with SqliteSessionService(path, durability="process") as service:
         runner = runner_of(every(1, Notes()), service)
@@ -900,8 +900,6 @@ async def test_verifying_and_repairing_know_of_summaries(tmp_path: Path) -> None
     assert verify(path) == []
     sql(path, "UPDATE sessions SET compaction = 3")
     assert [damage.problem for damage in verify(path)] == ["expected its newest compaction at event 6, found 3"]
-    repair(path, tmp_path / "b.db")
-    assert sql(tmp_path / "b.db", "SELECT compaction FROM sessions") == [(6,)]
 
 
 async def test_only_runs_make_summaries(service: BaseSessionService) -> None:

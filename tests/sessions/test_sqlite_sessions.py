@@ -799,10 +799,10 @@ async def test_damage_is_an_error_and_not_a_hang(statement: str, tmp_path: Path)
     """Rows that are missing or unreadable raise StorageCorruptError, which says what to do, from every reading."""
     await damaged(tmp_path / "a.db", statement)
     async with SqliteSessionService(tmp_path / "a.db") as service:
-        with trio.fail_after(10), pytest.raises(StorageCorruptError, match="minirun sessions repair"):
+        with trio.fail_after(10), pytest.raises(StorageCorruptError, match=r"sqlite3 FILE \.recover"):
             await service.get_session(**HERE)
         if "state" not in statement:
-            with trio.fail_after(10), pytest.raises(StorageCorruptError, match="minirun sessions repair"):
+            with trio.fail_after(10), pytest.raises(StorageCorruptError, match=r"sqlite3 FILE \.recover"):
                 await service.read_events(**HERE)
 
 
@@ -816,7 +816,7 @@ async def test_an_operation_that_does_not_fit_is_damage_for_who_goes_through_the
     sql(path, """UPDATE events SET data = replace(data, '"n":1}', '"n":"x"}') WHERE seq = 1""")
     async with SqliteSessionService(path) as service:
         assert (await service.fork_session(**HERE, at_seq=1)).state["n"] == "x"
-        with pytest.raises(StorageCorruptError, match=r"event 2: state\['n'\]: `add` .*minirun sessions repair"):
+        with pytest.raises(StorageCorruptError, match=r"event 2: state\['n'\]: `add` .*sqlite3 FILE .recover"):
             await service.fork_session(**HERE, at_seq=2)
         runner = Runner(agent=BaseAgent(name="a"), app_name="app", session_service=service)
         with pytest.raises(StorageCorruptError, match=r"before event 3: state\['n'\]: `add` expects .*verify"):

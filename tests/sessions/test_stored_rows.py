@@ -40,8 +40,6 @@ from minirun.sessions import (
     SessionKey,
     SqliteSessionService,
     _earlier,
-    repair,
-    verify,
 )
 from minirun.sessions._key_value import _store
 from minirun.sessions._live import LiveSession, RunWindow
@@ -362,22 +360,6 @@ async def test_other_processes_see_each_step(kind: str, tmp_path: Path) -> None:
             await compare(often, key)
 
         await History(writing, over(writing, env), env, partial(compare, often), both).write()
-
-
-async def test_a_sound_file_that_is_repaired_is_read_the_same(tmp_path: Path) -> None:
-    """Nothing is lost, what waits included; only what forks share is listed by the events, and not by the forks."""
-    make, _ = KINDS["sqlite"](tmp_path)
-    expected = kept("read")
-    env = Told()
-    async with make(env) as service:
-        await History(service, over(service, env), env).write()
-    path = tmp_path / "rows.db"
-    assert verify(path) == []
-    assert repair(path, tmp_path / "new.db").losses == []
-    (tmp_path / "new.db").replace(path)
-    async with make(env) as service:
-        found = await answers(service)
-    check_same(*({name: in_any_order(answer) for name, answer in each.items()} for each in (found, expected)))
 
 
 def in_any_order(answer: Any) -> Any:
