@@ -83,14 +83,14 @@ DURABLE = frozenset(KINDS[2:])
 class Elsewhere(SqliteSessionService):
     """A service as another process has it: it shares the file, and no gate."""
 
-    def _store_id(self) -> Hashable:
+    def store_id(self) -> Hashable:
         return id(self)
 
 
 class ElsewhereInPostgres(DatabaseSessionService):
     """The same for a database."""
 
-    def _store_id(self) -> Hashable:
+    def store_id(self) -> Hashable:
         return id(self)
 
 

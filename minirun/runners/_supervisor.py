@@ -136,7 +136,7 @@ async def resume_due(runner: Runner, asked: float | None, config: RunConfig, dep
     service = runner.session_service
     jobs = await due(service, runner.app_name, now)
     resumed = [job for job in jobs if await resume(runner, job, now=now, config=config, deps=deps) is Outcome.RESUMED]
-    found = [await service._invocation(*job) for job in resumed]
+    found = [await service.load_invocation(*job) for job in resumed]
     return [invocation for invocation in found if invocation is not None]  # the others were deleted meanwhile
 
 

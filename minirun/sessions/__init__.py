@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ._invocation import Invocation as Invocation
     from ._invocation import InvocationStatus as InvocationStatus
     from ._key import SessionKey as SessionKey
-    from ._key_value._service import KeyValueSessionService as KeyValueSessionService
-    from ._key_value._store import KeyValueStore as KeyValueStore
     from ._live import LiveSession as LiveSession
     from ._node_runs import NodeRunInfo as NodeRunInfo
     from ._node_runs import NodeRunStatus as NodeRunStatus
@@ -37,8 +35,6 @@ else:
             "._in_memory": "InMemorySessionService",
             "._invocation": "Invocation InvocationStatus",
             "._key": "SessionKey",
-            "._key_value._service": "KeyValueSessionService",
-            "._key_value._store": "KeyValueStore",
             "._live": "LiveSession",
             "._node_runs": "NodeRunInfo NodeRunStatus",
             "._pending": "PendingCall",

@@ -112,7 +112,7 @@ class BaseSessionService(SessionStore):
         event = Event(id=self._env.new_id("event"), author="system", seq=0, timestamp=self._env.now(), actions=actions)
         with self._used():
             await trio.lowlevel.checkpoint()
-            live = await self._create(key, [event])
+            live = await self.insert_session(key, [event])
             return live.snapshot(None)
 
     async def import_session(self, *, app_name: str, user_id: str, session_id: str, events: Iterable[Event]) -> Session:
@@ -171,7 +171,7 @@ class BaseSessionService(SessionStore):
             raise InvalidValueError("config", f"expected a GetSessionConfig, found {shown(config)}")
         with self._used():
             await trio.lowlevel.checkpoint()
-            live = await self._open(key, config)
+            live = await self.load_session(key, config)
             return None if live is None else live.snapshot(config)
 
     async def list_sessions(

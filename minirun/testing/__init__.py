@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ._memory_contract import memory_service_checks as memory_service_checks
     from ._session_contract import check_session_service as check_session_service
     from ._session_contract import session_service_checks as session_service_checks
-    from ._store_contract import check_key_value_store as check_key_value_store
 else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
@@ -32,6 +31,5 @@ else:
             "._llm_contract": "check_llm llm_checks",
             "._memory_contract": "check_memory_service memory_service_checks",
             "._session_contract": "check_session_service session_service_checks",
-            "._store_contract": "check_key_value_store",
         },
     )

@@ -197,7 +197,7 @@ async def _what_has_not_ended_is_found(t: Bench) -> None:
         await writer.append(Event(author="user", message="ask", invocation_id=name), begins=True)
         await writer.finish(None)
     for after_seq, expected in ((0, [("e-2", 3)]), (2, [("e-2", 3)]), (3, [])):
-        found = await t.service._not_ended(t.key(), after_seq)
+        found = await t.service.load_unfinished_invocations(t.key(), after_seq)
         expect(f"what has not ended after {after_seq}", [(run.invocation_id, run.seq) for run in found], expected)
 
 
@@ -210,7 +210,7 @@ async def _an_end_can_be_recorded_before_the_session_is_left(t: Bench) -> None:
         await writer.append(Event(author="user", message="ask", invocation_id="e-1"), begins=True)
         await writer.append(Event(author="a", message="say", invocation_id="e-1"))
         await writer.record_end(InvocationStatus.COMPLETED)
-        expect("what has not ended", await t.service._not_ended(t.key(), 0), [])
+        expect("what has not ended", await t.service.load_unfinished_invocations(t.key(), 0), [])
         with raises(SessionBusyError, "s"):
             await t.service.open_writer(t.key(), "e-2", None, reject=True)
         await _compact(writer, 2)

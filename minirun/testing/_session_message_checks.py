@@ -27,7 +27,7 @@ def _message(text: str, invocation_id: str | None = None) -> Event:
 
 
 def _keeps_messages(t: Bench) -> bool:
-    return type(t.service)._put_message is not SessionStore._put_message
+    return type(t.service).insert_message is not SessionStore.insert_message
 
 
 async def _begin(t: Bench, name: str = "e-1") -> SessionWriter:
@@ -37,17 +37,17 @@ async def _begin(t: Bench, name: str = "e-1") -> SessionWriter:
 
 
 async def _waiting(t: Bench, writer: SessionWriter) -> list[str]:
-    return [message.text for message in await t.service._messages(writer.live)]
+    return [message.text for message in await t.service.load_messages(writer.live)]
 
 
 @check
 async def _a_service_that_keeps_no_messages_says_so(t: Bench) -> None:
-    """Without `_put_message` of its own, a service refuses messages, and has none."""
+    """Without `insert_message` of its own, a service refuses messages, and has none."""
     if not _keeps_messages(t):
         await t.create()
         writer = await _begin(t)
         with raises(NotSupportedError):
-            await t.service._put_message(t.key(), _message("1"))
+            await t.service.insert_message(t.key(), _message("1"))
         expect("messages", await _waiting(t, writer), [])
         await writer.finish(InvocationStatus.COMPLETED)
 
@@ -59,13 +59,13 @@ async def _messages_wait_until_they_are_appended(t: Bench) -> None:
         return
     await t.create()
     writer = await _begin(t)
-    await t.service._put_message(t.key(), _message("1"))
-    await t.service._put_message(t.key(), _message("2", "e-1"))
+    await t.service.insert_message(t.key(), _message("1"))
+    await t.service.insert_message(t.key(), _message("2", "e-1"))
     expect("what waits", await _waiting(t, writer), ["1", "2"])
     expect("the log", [event.text for event in await t.events()], ["", "hi"])
     await writer.append(Event(author="agent", message="ho", invocation_id="e-1"))
     expect("whether the run knows", writer.live.has_messages, True)
-    first, second = await t.service._messages(writer.live)
+    first, second = await t.service.load_messages(writer.live)
     expect("whom they are for", (first.invocation_id, second.invocation_id), ("e-1", "e-1"))
     stored = await writer.append(first)
     expect("the event", (stored.id, stored.seq, stored.text), ("m-1", 3, "1"))
@@ -83,20 +83,20 @@ async def _what_is_called_is_not_completed(t: Bench) -> None:
         return
     await t.create()
     writer = await _begin(t)
-    await t.service._put_message(t.key(), _message("1"))
+    await t.service.insert_message(t.key(), _message("1"))
     expect("whether it is left", await writer.finish(InvocationStatus.COMPLETED), False)
     [found] = await t.service.list_invocations(app_name=t.app, user_id="u", session_id="s")
     expect("its status", found.status, InvocationStatus.RUNNING)
     expect("whether the run knows", writer.live.has_messages, True)
-    [message] = await t.service._messages(writer.live)
+    [message] = await t.service.load_messages(writer.live)
     await writer.append(message)
-    await t.service._put_message(t.key(), _message("2"))
+    await t.service.insert_message(t.key(), _message("2"))
     await writer.record_end(InvocationStatus.COMPLETED)
     [found] = await t.service.list_invocations(app_name=t.app, user_id="u", session_id="s")
     expect("what is recorded early", found.status, InvocationStatus.RUNNING)
     expect("whether it is left as failed", await writer.finish(InvocationStatus.FAILED), True)
     with raises(InvocationEndedError, "e-1", "failed"):
-        await t.service._put_message(t.key(), _message("3"))
+        await t.service.insert_message(t.key(), _message("3"))
     writer = await t.writer("e-2")
     expect("what is left", await _waiting(t, writer), ["2"])
     expect("whether the next run knows", writer.live.has_messages, True)
@@ -113,26 +113,26 @@ async def _messages_are_for_what_is_under_way(t: Bench) -> None:
     if not _keeps_messages(t):
         return
     with raises(SessionNotFoundError):
-        await t.service._put_message(t.key("none"), _message("1"))
+        await t.service.insert_message(t.key("none"), _message("1"))
     await t.create()
     with raises(InvocationNotFoundError):
-        await t.service._put_message(t.key(), _message("1"))
+        await t.service.insert_message(t.key(), _message("1"))
     writer = await _begin(t)
     with raises(InvocationNotFoundError, "e-9"):
-        await t.service._put_message(t.key(), _message("1", "e-9"))
+        await t.service.insert_message(t.key(), _message("1", "e-9"))
     await writer.finish(InvocationStatus.PAUSED)
-    await t.service._put_message(t.key(), _message("2"))
+    await t.service.insert_message(t.key(), _message("2"))
     writer = await _begin(t, "e-2")
-    await t.service._put_message(t.key(), _message("3"))
-    await t.service._put_message(t.key(), _message("4", "e-1"))
-    takers = [message.invocation_id for message in await t.service._messages(writer.live)]
+    await t.service.insert_message(t.key(), _message("3"))
+    await t.service.insert_message(t.key(), _message("4", "e-1"))
+    takers = [message.invocation_id for message in await t.service.load_messages(writer.live)]
     expect("the takers", takers, ["e-1", "e-2", "e-1"])
     await take_over_messages(writer, "e-2")
     expect("what is left to them", await _waiting(t, writer), ["2", "3", "4"])
-    await writer.append((await t.service._messages(writer.live))[1])
+    await writer.append((await t.service.load_messages(writer.live))[1])
     expect("whether others' messages keep it", await writer.finish(InvocationStatus.COMPLETED), True)
     with raises(InvocationEndedError, "e-2", "completed"):
-        await t.service._put_message(t.key(), _message("5", "e-2"))
+        await t.service.insert_message(t.key(), _message("5", "e-2"))
 
 
 @check
@@ -142,7 +142,7 @@ async def _messages_go_with_their_session(t: Bench) -> None:
         return
     await t.create()
     writer = await _begin(t)
-    await t.service._put_message(t.key(), _message("1"))
+    await t.service.insert_message(t.key(), _message("1"))
     await t.service.fork_session(app_name=t.app, user_id="u", session_id="s", new_session_id="fork")
     await writer.finish(InvocationStatus.FAILED)
     forked = await t.writer("e-2", "fork")
@@ -163,15 +163,15 @@ async def _messages_wait_in_the_store(t: Bench) -> None:
             return
         await t.create()
         writer = await _begin(t)
-        await t.service._put_message(t.key(), _message("1"))
-        await t.service._put_message(t.key(), _message("2"))
-        await writer.append((await t.service._messages(writer.live))[0])
+        await t.service.insert_message(t.key(), _message("1"))
+        await t.service.insert_message(t.key(), _message("2"))
+        await writer.append((await t.service.load_messages(writer.live))[0])
         await writer.finish(None)
     async with t.opened():
         writer = await t.writer()
         expect("whether the run knows", writer.live.has_messages, True)
         expect("what waits", await _waiting(t, writer), ["2"])
         await writer.append(Event(author="agent", message="on", invocation_id="e-1"), begins=True)
-        await writer.append((await t.service._messages(writer.live))[0])
+        await writer.append((await t.service.load_messages(writer.live))[0])
         expect("whether it is left", await writer.finish(InvocationStatus.COMPLETED), True)
         expect("the log", [event.text for event in await t.events()], ["", "hi", "1", "on", "2"])

@@ -100,7 +100,7 @@ async def _one(t: Bench) -> PendingCall:
 
 
 async def _invocation(t: Bench, invocation_id: str, session_id: str = "s") -> Invocation:
-    found = await t.service._invocation(t.key(session_id), invocation_id)
+    found = await t.service.load_invocation(t.key(session_id), invocation_id)
     expect("the invocation is found", found is not None, True)
     assert found is not None
     listed = [
@@ -255,7 +255,7 @@ async def _who_is_in_a_conversation_is_known_without_its_history(t: Bench) -> No
         [one] = writer.live.open_calls.values()
         found = (one.call_id, one.name, str(one.pending), one.invocation_id)
         expect(f"the open call of {session_id!r}", found, ("m", REQUEST_MESSAGE, "waits", "e-1"))
-        await t.service._open(t.key(session_id), GetSessionConfig(num_recent_events=1))
+        await t.service.load_session(t.key(session_id), GetSessionConfig(num_recent_events=1))
         expect(f"the last at work in {session_id!r}", writer.live.events[-1].invocation_id, "e-1")
         await writer.finish(None)
     asked = [(one.session_id, one.kind, one.hint) for one in await t.service.list_pending(app_name=t.app)]
@@ -324,8 +324,8 @@ async def _questions_are_listed_across_sessions(t: Bench) -> None:
 async def _a_paused_invocation_goes_on(t: Bench) -> None:
     """Paused is recorded, and listed, until it begins again: then it runs, with its first seq and place in the list."""
     await t.create()
-    expect("an invocation that is not there", await t.service._invocation(t.key(), "e-1"), None)
-    expect("of no session", await t.service._invocation(t.key("none"), "e-1"), None)
+    expect("an invocation that is not there", await t.service.load_invocation(t.key(), "e-1"), None)
+    expect("of no session", await t.service.load_invocation(t.key("none"), "e-1"), None)
     await _run(t, "e-1", _says("e-1"), _asks("e-1", "c"))
     await _run(t, "e-2", _says("e-2"), status=COMPLETED)
     paused = await _invocation(t, "e-1")
@@ -533,6 +533,6 @@ async def _an_imported_question_can_be_answered(t: Bench) -> None:
     expect("what is pending", await _pending(t, "copy"), ["a"])
     found = await _invocation(t, "e-1", "copy")
     expect("its invocation", (found.status, found.seq), (PAUSED, 1))
-    expect("no other one", await t.service._invocation(t.key("copy"), "e-2"), None)
+    expect("no other one", await t.service.load_invocation(t.key("copy"), "e-2"), None)
     await _run(t, "e-1", _answers("e-1", "a"), session_id="copy", status=COMPLETED)
     expect("what is left", [one.session_id for one in await t.service.list_pending(app_name=t.app)], ["s"])

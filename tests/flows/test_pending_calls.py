@@ -390,7 +390,7 @@ async def test_what_waits_is_found_by_an_index(tmp_path: Path) -> None:
         await service.list_pending(session_id="s")
         for status in ("running", "paused", "interrupted"):
             await service.list_invocations(status=status)
-        await service._invocation(KEY, "e-1")
+        await service.load_invocation(KEY, "e-1")
     plans = [plan_of(query) for query in queries if "FROM open_calls" in query or "FROM invocations" in query]
     assert len(plans) == 7
     assert not [plan for plan in plans if "SCAN o" in plan and "INDEX open_calls_waiting" not in plan]

@@ -11,7 +11,7 @@ import inspect
 import math
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ from minirun.plugins import (
     ReflectAndRetryToolPlugin,
 )
 from minirun.runtime import LiveSettings
-from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueStore
+from minirun.sessions import GetSessionConfig
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
 from minirun.tools.mcp import McpToolset, StdioConnectionParams, StdioServer, StreamableHTTPConnectionParams
 from minirun.tools.openapi import OpenAPIToolset
@@ -79,18 +79,6 @@ class Executor(BaseCodeExecutor):
         """Never called."""
 
 
-class Entries(KeyValueStore):
-    """Keeps nothing."""
-
-    async def read(self, first: str, end: str, limit: int) -> list[tuple[str, str]]:
-        """Return nothing."""
-        return []
-
-    async def write(self, changes: Mapping[str, str | None], *, owner: tuple[str, str | None]) -> bool:
-        """Store nothing."""
-        return False
-
-
 AGENT = LlmAgent(name="a", model=ScriptedLlm([]))
 
 MAKERS: dict[str, Callable[..., object]] = {
@@ -99,7 +87,6 @@ MAKERS: dict[str, Callable[..., object]] = {
     "LlmAgent": partial(LlmAgent, name="a"),
     "BaseCodeExecutor": Executor,
     "UnsafeLocalCodeExecutor": UnsafeLocalCodeExecutor,
-    "KeyValueSessionService": lambda **given: KeyValueSessionService(Entries(), **given),
     "Budget": Budget,
     "RunConfig": RunConfig,
     "LiveSettings": LiveSettings,

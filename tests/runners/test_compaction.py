@@ -573,7 +573,7 @@ async def test_what_was_cut_off_after_its_summary_is_through(service: BaseSessio
     """The end is not recorded, and the process dies after the summary: going on asks nobody again, and ends it."""
     notes = Notes()
     runner = runner_of(every(1, notes), service, pair([call("transfer_to_agent", agent_name="second")], [LONG]))
-    finish = service._finish
+    finish = service.finish_invocation
 
     async def dies(*arguments: Any) -> None:
         raise MemoryError
@@ -581,13 +581,13 @@ async def test_what_was_cut_off_after_its_summary_is_through(service: BaseSessio
     async def loses(*arguments: Any) -> bool:
         return False
 
-    record_end = service._record_end
-    service._record_end = loses  # type: ignore[method-assign,assignment]  # as a store that has no such thing
-    service._finish = dies  # type: ignore[method-assign,assignment]  # the process dies there
+    record_end = service.record_end
+    service.record_end = loses  # type: ignore[method-assign,assignment]  # as a store that has no such thing
+    service.finish_invocation = dies  # type: ignore[method-assign,assignment]  # the process dies there
     with pytest.raises(MemoryError):
         async with runner.run_async(**PLACE, new_message="go") as run:
             await run.wait()
-    service._finish, service._record_end = finish, record_end  # type: ignore[method-assign]  # as they were
+    service.finish_invocation, service.record_end = finish, record_end  # type: ignore[method-assign]  # as they were
     if isinstance(service, SqliteSessionService):
         service._leases.running.clear()
         service._cache.drop(KEY)
@@ -650,7 +650,7 @@ async def test_whoever_dies_at_a_summary_keeps_no_later_one_out(service: BaseSes
         async def maybe_summarize_events(self, *, events: Sequence[Event]) -> Event | None:
             [found] = await service.list_invocations()
             seen.append((found.status, found.end_seq))
-            assert await service._not_ended(KEY, 0) == []
+            assert await service.load_unfinished_invocations(KEY, 0) == []
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

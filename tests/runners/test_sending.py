@@ -108,7 +108,7 @@ async def test_a_message_in_the_very_moment_of_the_end_is_answered_or_refused(ki
     async with services(tmp_path)[kind]() as service:
         agent = LlmAgent(name="a", model=model)
         runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
-        finish, sent = service._finish, 0
+        finish, sent = service.finish_invocation, 0
 
         async def before_and_after(*arguments: Any) -> Any:
             nonlocal sent
@@ -121,7 +121,7 @@ async def test_a_message_in_the_very_moment_of_the_end_is_answered_or_refused(ki
                     await runner.send("after", **PLACE)
             return is_left
 
-        service._finish = before_and_after  # type: ignore[method-assign,assignment]
+        service.finish_invocation = before_and_after  # type: ignore[method-assign,assignment]
         async with runner.run_async(**PLACE, new_message="go") as run:
             await run.wait()
         assert sent == 2

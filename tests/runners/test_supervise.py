@@ -402,7 +402,7 @@ class Failing(InMemorySessionService):
 
     is_broken: bool = False
     error: Exception | None = None
-    where: str = "_invocation"
+    where: str = "load_invocation"
     raised: int = 0
 
     def _fail(self, where: str) -> None:
@@ -411,9 +411,9 @@ class Failing(InMemorySessionService):
             self.raised += 1
             raise error
 
-    async def _invocation(self, *arguments: Any) -> Any:
-        self._fail("_invocation")
-        return await super()._invocation(*arguments)
+    async def load_invocation(self, *arguments: Any) -> Any:
+        self._fail("load_invocation")
+        return await super().load_invocation(*arguments)
 
     async def list_invocations(self, **arguments: Any) -> Any:
         self._fail("list_invocations")
@@ -421,7 +421,7 @@ class Failing(InMemorySessionService):
 
 
 TOLD = {
-    "_invocation": [
+    "load_invocation": [
         "invocation 'e-a' of session 'a' of user 'u' in app 'app' could not be begun: StorageError: no luck",
     ],
     "list_invocations": [

@@ -149,7 +149,7 @@ Use = Callable[[DatabaseSessionService], Any]
 
 async def put_message(service: DatabaseSessionService) -> list[Any]:
     with pytest.raises(SessionNotFoundError):
-        await service._put_message(KEY, MESSAGE)
+        await service.insert_message(KEY, MESSAGE)
     return []
 
 
@@ -225,12 +225,12 @@ async def test_a_message_that_cannot_be_read_is_damage(data: str) -> None:
         await service.create_session(**HERE)
         writer = await enter(service)
         await begin(writer)
-        await service._put_message(KEY, MESSAGE)
+        await service.insert_message(KEY, MESSAGE)
         assert writer.live.has_messages
-        assert [each.id for each in await service._messages(writer.live)] == ["m"]
+        assert [each.id for each in await service.load_messages(writer.live)] == ["m"]
         sql(url, f"UPDATE minirun.events SET data = '{data}' WHERE log < 0")
         with pytest.raises(StorageCorruptError, match="a message of session row 1: "):
-            await service._messages(writer.live)
+            await service.load_messages(writer.live)
         await writer.finish(InvocationStatus.FAILED)
 
 

@@ -167,7 +167,7 @@ async def test_an_append_that_loses_a_race_between_look_and_write_is_stale(tmp_p
     """If another process writes after this one has looked and before it writes, the append looks again."""
     async with one_session(tmp_path / "a.db", Elsewhere) as (one, mine), Elsewhere(tmp_path / "a.db") as two:
         yours = await get(two)
-        real = one._commit
+        real = one.commit_event
         races = 0
 
         async def late(live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
@@ -177,7 +177,7 @@ async def test_an_append_that_loses_a_race_between_look_and_write_is_stale(tmp_p
                 await append(two, yours, "faster")
             await real(live, event, writer=writer, begins=begins)
 
-        one._commit = late  # type: ignore[method-assign]  # the other process is faster, once
+        one.commit_event = late  # type: ignore[method-assign]  # the other process is faster, once
         with pytest.raises(StaleSessionError):
             await append(one, mine, "slower", user_x=1)
         found = await get(one)
@@ -887,7 +887,7 @@ async def test_the_forms_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for service in opened:
         listed = await service.list_sessions(app_name="app")
         assert [session.id for session in listed.sessions] == ["0", "1", "2", "3", "4"]
-        assert service._store_id() == opened[0]._store_id()
+        assert service.store_id() == opened[0].store_id()
         await service.aclose()
     assert sorted(os.listdir(tmp_path)) == ["a.db", "elsewhere"]
 
@@ -1007,7 +1007,7 @@ async def test_a_session_that_another_process_has_just_entered_is_deleted_after_
         writer = await enter(owner)
         await begin(writer)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(other._delete, KEY)
+            nursery.start_soon(other.remove_session, KEY)
             await trio.sleep(5)
             await writer.append(Event(author="a", message="on", invocation_id="e-1"))
             assert texts(await get(owner)) == ["hi", "on"]

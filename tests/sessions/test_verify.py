@@ -369,7 +369,7 @@ async def test_a_waiting_message_that_was_changed_is_damage(tmp_path: Path) -> N
             await begin(writer)
             for text in ("first", "second"):
                 actions = EventActions(replay=Replay(sent="next_model_call"))
-                await service._put_message(key, Event(id=text, author="user", message=text, actions=actions))
+                await service.insert_message(key, Event(id=text, author="user", message=text, actions=actions))
             await writer.finish(InvocationStatus.PAUSED)
     sql(path, "UPDATE events SET data = replace(data, 'second', 'changed') WHERE log = -1 AND seq = 2")
     sql(path, "DELETE FROM sessions WHERE id = 2")
