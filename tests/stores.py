@@ -21,8 +21,8 @@ from minirun.sessions import (
     SessionWriter,
     SqliteSessionService,
 )
-from minirun.testing._session_bench import spelled
 
+from .contracts.session_bench import spelled
 from .postgres import new_database
 from .postgres_sessions import empty
 

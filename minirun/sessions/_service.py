@@ -10,9 +10,9 @@ Rules of this file:
     nothing checkpoints after the write (P1).
 4.  Stored first, applied second: the live session is advanced by `apply_event`, after the commit (P4).
 
-A service author subclasses `BaseSessionService` and implements the storage primitives, which stand in `_store.py`.
-`minirun.testing.check_session_service` is the contract, as tests. What no run needs is done in `_seldom.py`, which is
-imported by the first call that does.
+A service author subclasses `BaseSessionService` and implements the storage primitives, which are in `_store.py`.
+`minirun.testing.check_session_service` checks the result, and `tests/contracts` has the whole suite. What no run needs
+is done in `_seldom.py`, which is imported by the first call that does.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def test_each_row_says_one_of_the_two_and_names_a_test(file: str, name: str, ver
     assert name.startswith("test_")
     assert verdict == "same" or (verdict.startswith("different because ") and len(verdict) > 40)
     path, _, function = ours.partition("::")
-    assert path.startswith(("tests/", "minirun/testing/_"))
+    assert path.startswith(("tests/", "minirun/testing/_session_service"))
     assert function in functions_of(path)
 
 

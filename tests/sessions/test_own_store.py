@@ -18,8 +18,8 @@ from minirun.errors import StorageRolledBackError
 from minirun.sessions import BaseSessionService
 from minirun.sessions._store import SessionStore
 from minirun.testing import check_session_service
-from minirun.testing._session_contract import session_service_checks
 
+from ..contracts.session_contract import session_service_checks
 from ..fork_server import program, run
 from ..stores import HERE, append, get, texts
 

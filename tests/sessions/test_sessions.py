@@ -40,8 +40,9 @@ from minirun.sessions import (
     SqliteSessionService,
 )
 from minirun.sessions._work import work_in
-from minirun.testing import check_session_service, session_service_checks
+from minirun.testing import check_session_service
 
+from ..contracts.session_contract import session_service_checks
 from ..kept_open import KeptOpen, keeps
 from ..postgres import execute as sql_of_postgres
 from ..stores import (
@@ -208,7 +209,6 @@ BROKEN = [
     AcceptsStaleWriters,
     ForgetsScopesOnDelete,
     ListsNewestFirst,
-    LosesTheFirstPage,
     LetsEverybodyIn,
 ]
 
@@ -220,6 +220,12 @@ async def test_the_contract_finds_a_broken_service(service: type[InMemorySession
         with trio.fail_after(10):
             await check_session_service(service)
     assert "this breaks the session service's promise" in caught.value.__notes__[-1]
+
+
+async def test_the_contract_finds_a_page_that_is_lost() -> None:
+    """Only the whole suite has a history of several pages."""
+    with pytest.raises(AssertionError):
+        await session_service_checks()[LONG](LosesTheFirstPage)
 
 
 # --- gates ------------------------------------------------------------------------------------------------------------

@@ -1,26 +1,29 @@
 """
-What every memory service promises, as checks that its author can run:
+What every credential service promises, as checks:
 
     async def test_my_service() -> None:
-        await check_memory_service(MyMemoryService)
+        await check_credential_service(MyCredentialService)
 
 The factory is entered once or more often for each check, with `durable=True` also several times at once.
-What is the same for all kinds of services is said in `_contract`.
+The frame is `minirun.testing._contract`.
 """
 
 from __future__ import annotations
 
-from ..memory import BaseMemoryService
-from . import _memory_checks
-from ._contract import Check, Contract, Factory
-from ._memory_bench import Bench
+from minirun.credentials import BaseCredentialService
+from minirun.testing._contract import Check, Contract, Factory
 
-__all__ = ["check_memory_service", "memory_service_checks"]
+from . import credential_checks
+from .credential_bench import Bench
 
-_CONTRACT = Contract(kind="memory service", bench=Bench, once=_memory_checks.CHECKS, again=_memory_checks.DURABLE)
+__all__ = ["check_credential_service", "credential_service_checks"]
+
+_CONTRACT = Contract(
+    kind="credential service", bench=Bench, once=credential_checks.CHECKS, again=credential_checks.DURABLE
+)
 
 
-async def check_memory_service(factory: Factory[BaseMemoryService], *, durable: bool = False) -> None:
+async def check_credential_service(factory: Factory[BaseCredentialService], *, durable: bool = False) -> None:
     """
     Run every check of the contract on the service that *factory* makes.
 
@@ -34,6 +37,6 @@ async def check_memory_service(factory: Factory[BaseMemoryService], *, durable: 
     await _CONTRACT.check(factory, durable=durable)
 
 
-def memory_service_checks(*, durable: bool = False) -> dict[str, Check[BaseMemoryService]]:
+def credential_service_checks(*, durable: bool = False) -> dict[str, Check[BaseCredentialService]]:
     """Return the checks by name, to be run one by one; *durable* ones only for stores that can be opened again."""
     return _CONTRACT.checks(durable=durable)

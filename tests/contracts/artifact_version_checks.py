@@ -6,10 +6,11 @@ from typing import Any
 
 import trio
 
-from ..errors import AlreadyExistsError, InvalidValueError, ServiceClosedError
-from ..types import Part
-from ._artifact_bench import Bench, blob
-from ._contract import Body, expect, listed_in, raises
+from minirun.errors import AlreadyExistsError, InvalidValueError, ServiceClosedError
+from minirun.testing._contract import Body, expect, listed_in, raises
+from minirun.types import Part
+
+from .artifact_bench import Bench, blob
 
 __all__ = ["CHECKS", "DURABLE"]
 

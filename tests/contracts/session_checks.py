@@ -6,11 +6,17 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from ..errors import AlreadyExistsError, InvalidValueError, NotSupportedError, SessionNotFoundError, StaleSessionError
-from ..events import Event
-from ..sessions import GetSessionConfig, Session
-from ._contract import Body, expect, listed_in, raises
-from ._session_bench import Bench, texts
+from minirun.errors import (
+    InvalidValueError,
+    NotSupportedError,
+    SessionNotFoundError,
+    StaleSessionError,
+)
+from minirun.events import Event
+from minirun.sessions import GetSessionConfig, Session
+from minirun.testing._contract import Body, expect, listed_in, raises
+
+from .session_bench import Bench, texts
 
 __all__ = ["CHECKS"]
 
@@ -48,19 +54,6 @@ async def _ids_are_kept_as_given_or_made(t: Bench) -> None:
     expect("ids that were made differ and are not blank", len({*made, "s"} - {""}), 4)
     for session_id in made:
         expect("a made id is found", (await t.get(session_id)).id, session_id)
-
-
-@check
-async def _a_session_is_made_once(t: Bench) -> None:
-    """A second session of one id for one user and app raises AlreadyExistsError and leaves the first alone."""
-    await t.append(await t.create(a=1), b=2)
-    with raises(AlreadyExistsError, "'s'"):
-        await t.create("s", a=5, user_x=5)
-    session = await t.get()
-    expect("state of the first", dict(session.state), {"a": 1, "b": 2})
-    await t.create("s", user="other")
-    await t.create("s", app=t.app + "-2")
-    expect("state of the others", dict((await t.get(user="other")).state), {})
 
 
 @check

@@ -7,21 +7,21 @@ from functools import partial
 
 import trio
 
-from ..errors import (
+from minirun.errors import (
     AlreadyExistsError,
     InvalidValueError,
-    InvocationEndedError,
     InvocationNotFoundError,
     ServiceClosedError,
     ServiceInUseError,
     SessionBusyError,
     StaleSessionError,
 )
-from ..events import NO_REPLAY, Event, EventActions, NodeInfo, Replay
-from ..sessions import GetSessionConfig, InvocationStatus
-from ..types import Content, FunctionCall, FunctionResponse, Part
-from ._contract import Body, expect, listed_in, raises
-from ._session_bench import Bench, settled, texts
+from minirun.events import NO_REPLAY, Event, EventActions, NodeInfo, Replay
+from minirun.sessions import GetSessionConfig, InvocationStatus
+from minirun.testing._contract import Body, expect, listed_in, raises
+from minirun.types import Content, FunctionCall, FunctionResponse, Part
+
+from .session_bench import Bench, settled, texts
 
 __all__ = ["CHECKS", "DURABLE"]
 
@@ -41,30 +41,6 @@ def _call_event(call_id: str, invocation_id: str = "e-1") -> Event:
 def _answer_event(call_id: str, invocation_id: str = "e-1") -> Event:
     content = Content(role="user", parts=[Part(function_response=FunctionResponse(name="f", id=call_id))])
     return Event(author="agent", invocation_id=invocation_id, content=content)
-
-
-@check
-async def _a_run_writes_through_its_writer(t: Bench) -> None:
-    """open_writer gives the live session; what it appends is stored, applied, and seen by get_session at once."""
-    expect("no session", await t.service.open_writer(t.key("none"), "e-1", None, reject=False), None)
-    session = await t.create(a=1)
-    await t.append(session, "before")
-    writer = await t.writer()
-    expect("nothing is stored by entering", (await t.get()).revision, 1)
-    stored = await writer.append(Event(author="user", message="hi", invocation_id="e-1", state={"a": 2}), begins=True)
-    expect("seq", stored.seq, 2)
-    expect("the live session", (writer.live.revision, writer.live.values.get("a")), (2, 2))
-    expect("its events", [event.text for event in writer.live.events], ["before", "hi"])
-    expect("get_session meanwhile", dict((await t.get()).state), {"a": 2})
-    await writer.renew()
-    await writer.append(Event(author="agent", message="ho", invocation_id="e-1"))
-    await writer.finish(InvocationStatus.COMPLETED)
-    with raises(InvocationEndedError):
-        await writer.append(Event(author="agent", message="late", invocation_id="e-1"))
-    await t.unchanged(await t.get())
-    expect("events", texts(await t.get()), ["before", "hi", "ho"])
-    with raises(StaleSessionError):
-        await t.append(session, "stale by now")
 
 
 @check

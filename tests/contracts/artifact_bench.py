@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from ..artifacts import ArtifactKey, ArtifactVersion, BaseArtifactService, Chunks
-from ..artifacts._values import described, taken_apart
-from ..types import Blob, Part
-from ._contract import BaseBench, expect
+from minirun.artifacts import ArtifactKey, ArtifactVersion, BaseArtifactService, Chunks
+from minirun.artifacts._values import described, taken_apart
+from minirun.testing._contract import BaseBench, expect
+from minirun.types import Blob, Part
 
 __all__ = ["Bench", "Place", "blob"]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import InvalidValueError, ServiceClosedError
-from ..events import Event, EventActions
-from ..memory import MemoryEntry
-from ..sessions import InMemorySessionService
-from ..types import Blob, Content, FunctionCall, FunctionResponse, Part
-from ._contract import Body, expect, listed_in, raises
-from ._memory_bench import Bench, said
+from minirun.errors import InvalidValueError, ServiceClosedError
+from minirun.events import Event, EventActions
+from minirun.memory import MemoryEntry
+from minirun.sessions import InMemorySessionService
+from minirun.testing._contract import Body, expect, listed_in, raises
+from minirun.types import Blob, Content, FunctionCall, FunctionResponse, Part
+
+from .memory_bench import Bench, said
 
 __all__ = ["CHECKS", "DURABLE"]
 

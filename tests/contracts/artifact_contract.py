@@ -1,5 +1,5 @@
 """
-What every artifact service promises, as checks that its author can run:
+What every artifact service promises, as checks:
 
     async def test_my_service() -> None:
         await check_artifact_service(MyArtifactService)
@@ -11,18 +11,19 @@ The factory is entered once or more often for each check, with `durable=True` al
 
 from __future__ import annotations
 
-from ..artifacts import BaseArtifactService
-from . import _artifact_checks, _artifact_version_checks
-from ._artifact_bench import Bench
-from ._contract import Check, Contract, Factory
+from minirun.artifacts import BaseArtifactService
+from minirun.testing._contract import Check, Contract, Factory
+
+from . import artifact_checks, artifact_version_checks
+from .artifact_bench import Bench
 
 __all__ = ["artifact_service_checks", "check_artifact_service"]
 
 _CONTRACT = Contract(
     kind="artifact service",
     bench=Bench,
-    once=_artifact_checks.CHECKS | _artifact_version_checks.CHECKS,
-    again=_artifact_version_checks.DURABLE,
+    once=artifact_checks.CHECKS | artifact_version_checks.CHECKS,
+    again=artifact_version_checks.DURABLE,
 )
 
 

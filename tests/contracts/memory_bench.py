@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..events import Event
-from ..memory import BaseMemoryService, MemoryEntry
-from ._contract import BaseBench
+from minirun.events import Event
+from minirun.memory import BaseMemoryService, MemoryEntry
+from minirun.testing._contract import BaseBench
 
 __all__ = ["Bench", "said"]
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import trio
 
-from ..credentials import AuthCredential
-from ..credentials._values import credential_key
-from ..errors import InvalidValueError, ServiceClosedError
-from ._contract import Body, expect, listed_in, raises
-from ._credential_bench import Bench
+from minirun.credentials import AuthCredential
+from minirun.credentials._values import credential_key
+from minirun.errors import InvalidValueError, ServiceClosedError
+from minirun.testing._contract import Body, expect, listed_in, raises
+
+from .credential_bench import Bench
 
 __all__ = ["CHECKS", "DURABLE"]
 

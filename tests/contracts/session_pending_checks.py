@@ -6,15 +6,28 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from .._values import changed
-from ..credentials import AuthConfig
-from ..errors import InvalidEventError, InvalidMessageError, InvalidValueError, ServiceClosedError, StaleSessionError
-from ..events import Event, EventActions
-from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, REQUEST_MESSAGE, SLEEP_UNTIL
-from ..sessions import GetSessionConfig, Invocation, InvocationStatus, PendingCall, SessionWriter
-from ..types import Content, FunctionCall, FunctionResponse, Part
-from ._contract import Body, expect, listed_in, raises
-from ._session_bench import Bench
+from minirun._values import changed
+from minirun.credentials import AuthConfig
+from minirun.errors import (
+    InvalidEventError,
+    InvalidMessageError,
+    InvalidValueError,
+    ServiceClosedError,
+    StaleSessionError,
+)
+from minirun.events import Event, EventActions
+from minirun.flows._questions import (
+    REQUEST_CONFIRMATION,
+    REQUEST_CREDENTIAL,
+    REQUEST_INPUT,
+    REQUEST_MESSAGE,
+    SLEEP_UNTIL,
+)
+from minirun.sessions import GetSessionConfig, Invocation, InvocationStatus, PendingCall, SessionWriter
+from minirun.testing._contract import Body, expect, listed_in, raises
+from minirun.types import Content, FunctionCall, FunctionResponse, Part
+
+from .session_bench import Bench
 
 __all__ = ["CHECKS", "DURABLE"]
 

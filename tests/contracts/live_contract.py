@@ -26,11 +26,12 @@ from typing import TypeAlias
 
 import trio
 
-from ..errors import ModelError
-from ..models import ActivityEnd, ActivityStart, AudioStreamEnd, LiveCapabilities
-from ..types import Blob
-from ._contract import CHECK_S_MAX, expect
-from ._live_bench import (
+from minirun.errors import ModelError
+from minirun.models import ActivityEnd, ActivityStart, AudioStreamEnd, LiveCapabilities
+from minirun.testing._contract import CHECK_S_MAX, expect
+from minirun.types import Blob
+
+from .live_bench import (
     HISTORY,
     MANUAL,
     TOOL,

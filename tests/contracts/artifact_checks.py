@@ -9,11 +9,12 @@ from typing import Any
 
 import trio
 
-from .._json import brief
-from ..errors import InvalidValueError, NotSupportedError
-from ..types import Blob, FileData, FunctionCall, Part
-from ._artifact_bench import Bench, blob
-from ._contract import Body, expect, listed_in, raises
+from minirun._json import brief
+from minirun.errors import InvalidValueError, NotSupportedError
+from minirun.testing._contract import Body, expect, listed_in, raises
+from minirun.types import Blob, FileData, FunctionCall, Part
+
+from .artifact_bench import Bench, blob
 
 __all__ = ["CHECKS"]
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from .._values import changed
-from ..errors import InvalidEventError, InvalidValueError, SessionBusyError
-from ..events import Event, EventActions
-from ..sessions import GetSessionConfig, InvocationStatus, SessionWriter
-from ..sessions._compactions import compaction_actions
-from ..sessions._live import RunWindow
-from ..types import Content, Part
-from ._contract import Body, expect, listed_in, raises
-from ._session_bench import Bench
+from minirun._values import changed
+from minirun.errors import InvalidEventError, InvalidValueError, SessionBusyError
+from minirun.events import Event, EventActions
+from minirun.sessions import GetSessionConfig, InvocationStatus, SessionWriter
+from minirun.sessions._compactions import compaction_actions
+from minirun.sessions._live import RunWindow
+from minirun.testing._contract import Body, expect, listed_in, raises
+from minirun.types import Content, Part
+
+from .session_bench import Bench
 
 __all__ = ["CHECKS", "DURABLE"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..credentials import AuthCredential, BaseCredentialService
-from ._contract import BaseBench
+from minirun.credentials import AuthCredential, BaseCredentialService
+from minirun.testing._contract import BaseBench
 
 __all__ = ["Bench"]
 

@@ -6,12 +6,13 @@ from functools import partial
 
 import trio
 
-from ..errors import AlreadyExistsError, InvalidEventError, InvalidValueError, SessionNotFoundError
-from ..events import Event, EventActions
-from ..sessions import GetSessionConfig, InvocationStatus, Session
-from ..types import Content, FunctionCall, Part
-from ._contract import Body, expect, listed_in, raises
-from ._session_bench import Bench, folded, texts
+from minirun.errors import AlreadyExistsError, InvalidEventError, InvalidValueError, SessionNotFoundError
+from minirun.events import Event, EventActions
+from minirun.sessions import GetSessionConfig, InvocationStatus, Session
+from minirun.testing._contract import Body, expect, listed_in, raises
+from minirun.types import Content, FunctionCall, Part
+
+from .session_bench import Bench, folded, texts
 
 __all__ = ["CHECKS", "DURABLE"]
 

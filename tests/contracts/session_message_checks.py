@@ -5,13 +5,14 @@ completed. A service that keeps no messages says so; then there is nothing to ch
 
 from __future__ import annotations
 
-from ..errors import InvocationEndedError, InvocationNotFoundError, NotSupportedError, SessionNotFoundError
-from ..events import Event, EventActions, Replay
-from ..sessions import InvocationStatus, SessionWriter
-from ..sessions._messages import take_over_messages
-from ..sessions._store import SessionStore
-from ._contract import Body, expect, listed_in, raises
-from ._session_bench import Bench
+from minirun.errors import InvocationEndedError, InvocationNotFoundError, NotSupportedError, SessionNotFoundError
+from minirun.events import Event, EventActions, Replay
+from minirun.sessions import InvocationStatus, SessionWriter
+from minirun.sessions._messages import take_over_messages
+from minirun.sessions._store import SessionStore
+from minirun.testing._contract import Body, expect, listed_in, raises
+
+from .session_bench import Bench
 
 __all__ = ["CHECKS", "DURABLE"]
 
