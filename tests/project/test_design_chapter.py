@@ -4,13 +4,11 @@ The chapter for maintainers names files, limits and methods as they are.
 
 from __future__ import annotations
 
-import inspect
 import re
 
 import pytest
 
 from minirun.sessions._sqlite._leases import LEASE_S, RENEW_EVERY_S
-from minirun.sessions._store import SessionStore
 
 from . import test_rooms
 from .test_guide import CHAPTERS, PACKAGE, PROJECT
@@ -40,15 +38,6 @@ def test_the_limits_are_those_of_the_tests() -> None:
         test_rooms.PASSED_FUNCTIONS_MAX,
         test_rooms.PASSED_FILES_MAX,
     ]
-
-
-def test_the_methods_of_a_store_are_all_named() -> None:
-    """
-    The recipe for a store has every storage primitive that is abstract.
-    """
-    abstract = {name for name, method in vars(SessionStore).items() if getattr(method, "__isabstractmethod__", False)}
-    assert inspect.isabstract(SessionStore)
-    assert abstract <= {*re.findall(r"`(_\w+)`", DESIGN.section("## How to add a store"))}
 
 
 def test_a_lease_lasts_as_long_as_the_guide_says() -> None:
