@@ -42,7 +42,7 @@ class JsonLinesSessionService(InMemorySessionService):
         os.ftruncate(self._file, os.fstat(self._file).st_size - len(torn))
         self._replays, writers = True, _Writers(self)
         for line in lines:
-            with suppress(MinirunError):  # refused then, too: what is refused depends on the lines before it
+            with suppress(MinirunError):  # the change was refused then, for the same reason
                 await self._replay(json.loads(line), writers)
         self._replays = False
         await writers.interrupt()
@@ -160,7 +160,7 @@ class _Writers:
             del self.open[key]
 
     async def interrupt(self) -> None:
-        """End what the last process has left: its invocations are interrupted, and can be resumed."""
+        """End the runs of the last process: their invocations are interrupted, and can be resumed."""
         for key in list(self.open):
             await self.finish(key, None)
 

@@ -1,5 +1,5 @@
 """
-What the author of a session service has to get right, as checks:
+Checks for the author of a session service:
 
     async def test_my_service() -> None:
         await check_session_service(MySessionService)
@@ -98,7 +98,7 @@ def texts(session: Session) -> list[str]:
 
 
 def folded(log: list[Event]) -> dict[str, Any]:
-    """The state that a session's log alone comes to."""
+    """The state that follows from a session's log alone."""
     return dict(ReadOnlyState(fold(Values({}, {}, {}), log)))
 
 
