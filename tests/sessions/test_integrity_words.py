@@ -1,8 +1,8 @@
 """
-What is said of a damaged file, word by word, and where each bound lies; and what a repair does as SQLite fails it.
+What is said of a damaged file, word by word, and where each bound lies.
 
-`fixtures/integrity-words.json` has for each change of a file what `verify` tells of it and what `repair` does. That of
-every column is in test_changed_cells.py, without the words. Run as a program, this writes it anew.
+`fixtures/integrity-words.json` has for each change of a file what `verify` tells of it. That of every column is in
+test_changed_cells.py, without the words. Run as a program, this writes it anew.
 """
 
 from __future__ import annotations
@@ -11,19 +11,15 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from minirun.errors import StorageFormatError
 from minirun.sessions import verify
 from minirun.sessions._integrity import _verify
-from minirun.sessions._integrity._repair import Repaired, _Repair
 from minirun.sessions._integrity._verify import _ignore, _Verifier
 from minirun.sessions._scoped import CHAIN_START
-from minirun.sessions._sqlite._format import make_format
 from minirun.sessions._sqlite._logs import link
-from minirun.sessions._sqlite._schema import FORMAT
 
 from ..stores import sql
 from ..tables import as_kept, kept, write
@@ -198,31 +194,21 @@ def changed(*statements: str, kind: type[sqlite3.Connection] = sqlite3.Connectio
         yield db
 
 
-def repaired(old: sqlite3.Connection, kind: type[sqlite3.Connection] = sqlite3.Connection) -> Repaired:
-    """What is told of a repair, whose new file is sound, and in which nobody runs anything."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None, factory=kind)) as new:
-        make_format(new, "new", FORMAT)
-        found = _Repair(old, new, None).run()
-        assert _Verifier(new, _ignore).run() == []
-        assert new.execute("SELECT DISTINCT epoch FROM invocations").fetchall() == [(-1,)]
-        return found
-
-
-def words(*statements: str) -> dict[str, Any]:
+def words(*statements: str) -> list[str]:
     """What is told of the file after these statements."""
     with changed(*statements) as db:
-        return {"verify": [*map(str, _Verifier(db, _ignore).run())], "repair": [*map(str, repaired(db).losses)]}
+        return [*map(str, _Verifier(db, _ignore).run())]
 
 
 @pytest.mark.parametrize("statements", CHANGES, ids="; ".join)
 def test_what_is_told_of_a_change_word_by_word(statements: tuple[str, ...]) -> None:
-    """By both, where it is and what it is; of a value that may stand there, nothing."""
+    """Where it is and what it is; of a value that may stand there, nothing."""
     assert as_kept(words(*statements)) == kept("integrity-words")["; ".join(statements)]
 
 
 def test_of_a_sound_file_nothing_is_told() -> None:
-    """By neither."""
-    assert words() == {"verify": [], "repair": []}
+    """It is as it was written."""
+    assert words() == []
 
 
 def test_the_numbers_of_events_are_above_0() -> None:
@@ -235,53 +221,6 @@ def test_the_numbers_of_events_are_above_0() -> None:
         place = "session 'd' of user 'v' in app 'app'"
         found = [*map(str, _Verifier(db, _ignore).run())]
         assert found == [f"{place}, event 0: expected a number above 0, found 0"]
-        assert [*map(str, repaired(db).losses)] == [f"{place}: kept nothing of 0 (it has no events)"]
-
-
-# --- as SQLite fails --------------------------------------------------------------------------------------------------
-
-
-def failing(word: str) -> type[sqlite3.Connection]:
-    """A connection on which each statement with this word fails, as one to a file with an unreadable page does."""
-
-    class Failing(sqlite3.Connection):
-        def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
-            if word in statement:
-                raise sqlite3.OperationalError("disk I/O error")
-            return super().execute(statement, *parameters)
-
-    return Failing
-
-
-NO_BASE = "its base makes no sense (nobody knows whether it had one); its values are kept unchecked"
-FAILURES: dict[str, list[str]] = {
-    "count(*) FROM events": [],
-    "INDEXED BY": [],
-    "FROM shared_pasts WHERE": [],
-    "FROM memory_store": [],
-    "sqlite_master": [],
-    "integrity_check(1)": [
-        "file: SQLite's integrity_check: disk I/O error; there may have been more than could be found"
-    ],
-    "integrity_check(shared_base)": [
-        f"the state of app 'other': {NO_BASE}",
-        f"the state of user 'ü/%' in app 'other': {NO_BASE}",
-    ],
-}
-
-
-@pytest.mark.parametrize("word", FAILURES)
-def test_a_repair_goes_on_where_one_statement_fails(word: str) -> None:
-    """With what else tells the same, or without; what may be lost with it is told."""
-    with changed(kind=failing(word)) as db:
-        assert [*map(str, repaired(db).losses)] == FAILURES[word]
-
-
-def test_memories_are_not_kept_by_a_sqlite_that_cannot_index_them() -> None:
-    """Which is told once; all else is kept."""
-    with changed() as db:
-        found = [*map(str, repaired(db, failing("USING fts5 (")).losses)]
-    assert found == ["file: memories are not kept: this SQLite cannot index them (disk I/O error)"]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -14,11 +14,10 @@ import pytest
 
 from minirun import Event, InMemorySessionService
 from minirun.errors import InvalidValueError, InvocationNotFoundError, SessionNotFoundError
-from minirun.sessions import BaseSessionService, InvocationStatus, KeyValueSessionService, SessionKey
+from minirun.sessions import BaseSessionService, InvocationStatus, SessionKey
 from minirun.types import Content, FunctionCall, Part
 
-from ..stores import HERE, Factory, services
-from .test_key_value_store import InMemory
+from ..stores import HERE, services
 
 Place = tuple[str, str, str]
 PLACES: list[Place] = [("b", "v", "s"), ("a", "u", "s"), ("a", "v", "t"), ("a", "u", "t"), ("b", "u", "s")]
@@ -30,12 +29,11 @@ ENDS = (
 NAMES: tuple[tuple[str | None, ...], ...] = ((None, "a", "b", "c"), (None, "u", "v", "w"), (None, "s", "t", "x"))
 
 
-KINDS = ("memory", "sqlite process", "postgres", "a store of one's own")
+KINDS = ("memory", "sqlite process", "postgres")
 
 
 def service_of(kind: str, folder: Path) -> BaseSessionService:
-    made: dict[str, Factory] = {**services(folder), KINDS[-1]: lambda: KeyValueSessionService(InMemory())}
-    return made[kind]()
+    return services(folder)[kind]()
 
 
 async def run(service: BaseSessionService, place: Place, name: str, end: InvocationStatus | None) -> None:

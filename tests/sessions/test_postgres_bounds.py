@@ -40,7 +40,7 @@ async def test_a_lease_lasts_for_half_a_minute() -> None:
         await service.create_session(**HERE)
         writer = await enter(service)
         await begin(writer)
-        await service._renew([writer])
+        await service.renew_leases([writer])
         owner, *_ = env.calls["append"].arguments
         assert (len(owner), service.renew_every_s) == (16, 8.0)
         assert [env.calls[name].arguments[:2] for name in ("append", "renew")] == [(owner, 30.0)] * 2
@@ -100,4 +100,4 @@ async def test_a_service_that_is_closed_has_no_connection_left() -> None:
     with trio.fail_after(10):
         while sql(url, f"SELECT count(*) {others}") != [("0",)]:  # noqa: ASYNC110  # nobody tells
             await trio.sleep(0.01)
-    assert service._store_id() is not None  # it is not collected before
+    assert service.store_id() is not None  # it is not collected before

@@ -54,7 +54,7 @@ async def test_a_fork_that_was_made_while_its_parent_waits_waits_for_nothing(sta
         await service.create_session(**HERE)
         writer = await enter(service)
         await begin(writer)
-        await service._renew([writer])
+        await service.renew_leases([writer])
         await writer.finish(InvocationStatus.COMPLETED)
         await get(service)
         assert env.meanwhile == {}

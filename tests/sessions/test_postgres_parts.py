@@ -18,7 +18,7 @@ from minirun.errors import (
     StorageRolledBackError,
 )
 from minirun.events import Replay
-from minirun.sessions import DatabaseSessionService, InvocationStatus, SessionKey
+from minirun.sessions import DatabaseSessionService, InvocationStatus
 from minirun.sessions._postgres._artifacts import named_rows, reserved_rows, taken_error, taken_name
 from minirun.sessions._postgres._leases import LeaseWait
 from minirun.sessions._postgres._session import Row
@@ -149,7 +149,7 @@ Use = Callable[[DatabaseSessionService], Any]
 
 async def put_message(service: DatabaseSessionService) -> list[Any]:
     with pytest.raises(SessionNotFoundError):
-        await service._put_message(KEY, MESSAGE)
+        await service.insert_message(KEY, MESSAGE)
     return []
 
 
@@ -164,7 +164,6 @@ FIRST: dict[str, Use] = {
     "list pending": lambda service: service.list_pending(),
     "list invocations": lambda service: service.list_invocations(),
     "user state": lambda service: service.get_user_state(app_name="app", user_id="u"),
-    "called": lambda service: service._called("app"),
     "verify": verify_database,
     "work": lambda service: service._work("app").look(0.0),
     "message": put_message,
@@ -226,33 +225,13 @@ async def test_a_message_that_cannot_be_read_is_damage(data: str) -> None:
         await service.create_session(**HERE)
         writer = await enter(service)
         await begin(writer)
-        await service._put_message(KEY, MESSAGE)
+        await service.insert_message(KEY, MESSAGE)
         assert writer.live.has_messages
-        assert [each.id for each in await service._messages(writer.live)] == ["m"]
-        assert [(key, each.id) for key, each in await service._called("app")] == [(KEY, "m")]
-        assert await service._called("other") == []
+        assert [each.id for each in await service.load_messages(writer.live)] == ["m"]
         sql(url, f"UPDATE minirun.events SET data = '{data}' WHERE log < 0")
         with pytest.raises(StorageCorruptError, match="a message of session row 1: "):
-            await service._messages(writer.live)
-        with pytest.raises(StorageCorruptError, match="a message in app 'app': "):
-            await service._called("app")
+            await service.load_messages(writer.live)
         await writer.finish(InvocationStatus.FAILED)
-
-
-async def test_messages_are_told_in_the_order_of_their_sessions_and_of_their_coming() -> None:
-    """Of all sessions of the app."""
-    async with DatabaseSessionService(new_database()) as service:
-        for name in "ab":
-            await service.create_session(app_name="app", user_id="u", session_id=name)
-            writer = await service.open_writer(SessionKey("app", "u", name), "e", None, reject=False)
-            assert writer is not None
-            await begin(writer)
-            await writer.finish(None)
-        for name, sent in (("b", "1"), ("a", "2"), ("a", "3"), ("b", "4")):
-            message = Event(id=sent, author="user", message="x", actions=MESSAGE.actions)
-            await service._put_message(SessionKey("app", "u", name), message)
-        found = [(key.session_id, each.id) for key, each in await service._called("app")]
-        assert found == [("a", "2"), ("a", "3"), ("b", "1"), ("b", "4")]
 
 
 # --- work -------------------------------------------------------------------------------------------------------------

@@ -20,14 +20,14 @@ from ..stores import HERE, KEY, append, begin, enter, get, texts
 from .test_places import asks, run
 from .test_store_edges import opened
 
-KINDS = ("memory", "sqlite in memory", "sqlite without cache", "postgres", "key value")
+KINDS = ("memory", "sqlite in memory", "sqlite without cache", "postgres")
 
 
 async def send(service: BaseSessionService, name: str, invocation_id: str) -> None:
     """Let a message wait for an invocation."""
     actions = EventActions(replay=Replay(sent="next_model_call"))
     message = Event(id=name, author="user", message="wait", invocation_id=invocation_id, actions=actions)
-    await service._put_message(KEY, message)
+    await service.insert_message(KEY, message)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -38,7 +38,7 @@ async def test_a_run_is_not_completed_while_a_message_waits_for_it(kind: str, tm
         writer = await enter(service)
         await begin(writer)
         await send(service, "m-1", "e-1")
-        assert await service._record_end(writer, InvocationStatus.COMPLETED) is False
+        assert await service.record_end(writer, InvocationStatus.COMPLETED) is False
         assert await writer.finish(InvocationStatus.COMPLETED) is False
         assert [run.status for run in await service.list_invocations()] == ["running"]
         assert await writer.finish(InvocationStatus.PAUSED) is True
@@ -47,12 +47,12 @@ async def test_a_run_is_not_completed_while_a_message_waits_for_it(kind: str, tm
         await begin(other)
         await send(service, "m-2", "e-2")
         assert await other.finish(InvocationStatus.COMPLETED) is False
-        [_, own] = await service._messages(other.live)
+        [_, own] = await service.load_messages(other.live)
         await other.append(own)
         assert await other.finish(InvocationStatus.COMPLETED) is True
 
 
-@pytest.mark.parametrize("kind", ["memory", "key value"])
+@pytest.mark.parametrize("kind", ["memory"])
 async def test_a_run_whose_session_is_gone_or_undone_ends_quietly(kind: str, tmp_path: Path) -> None:
     """What was undone meanwhile stays cancelled, and what was deleted stays so, made again or not."""
     async with opened(kind, tmp_path) as service:
@@ -64,10 +64,10 @@ async def test_a_run_whose_session_is_gone_or_undone_ends_quietly(kind: str, tmp
                 undoes = EventActions(rewind_before_invocation_id="e-1", rewind_before_seq=1)
                 await service._append(writer.live, Event(author="user", actions=undoes))
             else:
-                await service._delete(KEY)
+                await service.remove_session(KEY)
             if name == "made again":
                 await service.create_session(**HERE)
-                new = await service._open(KEY, None)
+                new = await service.load_session(KEY, None)
                 assert new is not None
                 await service._append(new, Event(author="a", message="another one"))
                 with pytest.raises(SessionNotFoundError, match="was deleted"):
@@ -110,7 +110,7 @@ async def test_a_session_that_is_deleted_from_memory_leaves_nothing_there() -> N
         await service.delete_session(**HERE)
         left = {name for name in empty if getattr(service, name)}
         assert left == {"_app_values", "_user_values"}
-    assert await service.list_pending() == await service.list_invocations() == await service._called("app") == []
+    assert await service.list_pending() == await service.list_invocations() == []
     assert (await service.list_sessions(app_name=None)).sessions == []
 
 
@@ -118,19 +118,20 @@ async def test_a_session_that_is_deleted_from_memory_leaves_nothing_there() -> N
 async def test_runs_that_have_not_ended_are_found_by_where_they_began(kind: str, tmp_path: Path) -> None:
     """Those after an event, without the one that it begins, in their order; none where there is no session."""
     async with opened(kind, tmp_path) as service:
-        assert await service._not_ended(KEY, 0) == await service._read(KEY, -1, None) == []
+        assert await service.load_unfinished_invocations(KEY, 0) == await service.load_events(KEY, -1, None) == []
         await service.create_session(**HERE)
         for name in ("e-1", "e-2", "e-3"):
             await run(service, KEY, asks(name, f"c-{name}"))
         writer = await enter(service, "e-1")
         await begin(writer)
         await writer.finish(None)
-        found = {seq: [one.invocation_id for one in await service._not_ended(KEY, seq)] for seq in range(4)}
+        later = {seq: await service.load_unfinished_invocations(KEY, seq) for seq in range(4)}
+        found = {seq: [one.invocation_id for one in runs] for seq, runs in later.items()}
         assert found == {0: ["e-1", "e-2", "e-3"], 1: ["e-2", "e-3"], 2: ["e-3"], 3: []}
         writer = await enter(service, "e-2")
         await begin(writer)
         await writer.finish(InvocationStatus.COMPLETED)
-        assert [one.invocation_id for one in await service._not_ended(KEY, 0)] == ["e-1", "e-3"]
+        assert [one.invocation_id for one in await service.load_unfinished_invocations(KEY, 0)] == ["e-1", "e-3"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,8 +141,8 @@ async def test_the_apps_with_a_session_are_those_that_have_it_now(kind: str, tmp
         for app, user, name in (("a", "u", "s"), ("b", "u", "s"), ("c", "u", "t"), ("d", "v", "s"), ("e", "u", "s")):
             await service.create_session(app_name=app, user_id=user, session_id=name)
         await service.delete_session(app_name="e", user_id="u", session_id="s")
-        assert await service._apps_with("u", "s") == {"a", "b"}
-        assert await service._apps_with("u", "x") == set()
+        assert await service.apps_with_session("u", "s") == {"a", "b"}
+        assert await service.apps_with_session("u", "x") == set()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -202,7 +203,7 @@ async def test_a_run_takes_over_what_waits_for_those_that_nobody_goes_on_with(
     stored = [event for event in await service.read_events(**HERE) if (event.id or "").startswith("m-")]
     assert [event.id for event in stored] == taken
     left = [name for name in ("m-1", "m-2", "m-3") if name not in taken]
-    assert [message.id for message in await service._messages(writer.live)] == left
+    assert [message.id for message in await service.load_messages(writer.live)] == left
     assert writer.live.has_messages == bool(left)
     await writer.finish(None)
 

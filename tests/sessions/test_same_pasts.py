@@ -18,11 +18,10 @@ import trio
 from minirun import Event, EventActions, InMemorySessionService
 from minirun.artifacts import InMemoryArtifactService
 from minirun.errors import MinirunError
-from minirun.sessions import BaseSessionService, InvocationStatus, KeyValueSessionService, SessionKey
+from minirun.sessions import BaseSessionService, InvocationStatus, SessionKey, SqliteSessionService
 
 from ..one_history import History, Told
 from ..tables import as_kept, kept, write
-from .test_key_value_store import InMemory
 from .test_stored_rows import live_of
 
 SOURCES = ("s", "r", "f-2", "t")
@@ -34,8 +33,8 @@ def in_memory(env: Told) -> BaseSessionService:
     return InMemorySessionService(env=env)
 
 
-def key_value(env: Told) -> BaseSessionService:
-    return KeyValueSessionService(InMemory(), env=env)
+def sqlite(env: Told) -> BaseSessionService:
+    return SqliteSessionService(":memory:", env=env)
 
 
 async def fork(service: BaseSessionService, source: str, seq: int) -> str:
@@ -80,7 +79,7 @@ async def seen(service: BaseSessionService, name: str) -> dict[str, Any]:
     """All that a service says of a session."""
     key = SessionKey("app", "u", name)
     place = attrs.asdict(key)
-    live = await service._open(key, None)
+    live = await service.load_session(key, None)
     assert live is not None
     session = await service.get_session(**place)
     assert session is not None
@@ -92,7 +91,7 @@ async def seen(service: BaseSessionService, name: str) -> dict[str, Any]:
         "listed": [session.revision, session.create_time, session.last_update_time],
         "invocations": [attrs.astuple(run) for run in await service.list_invocations(**place)],
         "pending": [attrs.asdict(call, recurse=False) for call in pending],
-        "not ended": [run.invocation_id for run in await service._not_ended(key, 0)],
+        "not ended": [run.invocation_id for run in await service.load_unfinished_invocations(key, 0)],
     }
 
 
@@ -137,7 +136,7 @@ def in_short(found: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("ask", ASKS)
 async def test_a_past_is_the_same_in_each_store(ask: Ask) -> None:
     """Whether it is forked, imported or undone."""
-    expected, found = await all_seen(in_memory, ask), await all_seen(key_value, ask)
+    expected, found = await all_seen(in_memory, ask), await all_seen(sqlite, ask)
     assert [*found] == [*expected]
     for name in expected:
         assert found[name] == expected[name], name

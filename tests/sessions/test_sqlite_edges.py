@@ -138,9 +138,9 @@ async def test_a_run_that_a_message_calls_back_knows_that_it_waits(tmp_path: Pat
         assert not writer.live.has_messages
         actions = EventActions(replay=Replay(sent="next_model_call"))
         message = Event(id="m-1", invocation_id="e-1", author="user", message="and this", actions=actions)
-        await two._put_message(KEY, message)
+        await two.insert_message(KEY, message)
         assert not writer.live.has_messages
-        assert await one._finish(writer, InvocationStatus.COMPLETED) is False
+        assert await one.finish_invocation(writer, InvocationStatus.COMPLETED) is False
         assert writer.live.has_messages
         await writer.finish(None)
 

@@ -1,4 +1,4 @@
-"""Which files are ours: what of a schema is not, how an older format becomes today's, and what a path can be."""
+"""Which files are ours, how an older format becomes today's, and what a path can be."""
 
 from __future__ import annotations
 
@@ -15,75 +15,17 @@ from minirun.sessions._sqlite._format import (
     Format,
     check_place,
     check_untouched,
-    foreign_parts,
     make_format,
     parse_path,
 )
-from minirun.sessions._sqlite._memories import TABLES
 from minirun.sessions._sqlite._schema import FORMAT
-
-NOT_OURS = "which is not minirun's"
 
 
 @pytest.fixture
 def db() -> Iterator[sqlite3.Connection]:
     found = sqlite3.connect(":memory:", isolation_level=None)
-    found.create_collation("MINE", lambda one, other: 0)
     yield found
     found.close()
-
-
-# --- schemas ----------------------------------------------------------------------------------------------------------
-
-PARTS: dict[str, list[str]] = {
-    "": [],
-    "CREATE INDEX i ON events (seq)": [],
-    "CREATE INDEX i ON events (data COLLATE NOCASE, seq COLLATE RTRIM DESC)": [],
-    "CREATE UNIQUE INDEX i ON events (seq)": [f"the index 'i' on 'events', {NOT_OURS}"],
-    "CREATE INDEX i ON events (seq) WHERE seq > 1": [f"the index 'i' on 'events', {NOT_OURS}"],
-    "CREATE INDEX i ON events (seq + 1)": [f"the index 'i' on 'events', {NOT_OURS}"],
-    "CREATE INDEX i ON events (seq, log + 1)": [f"the index 'i' on 'events', {NOT_OURS}"],
-    "CREATE INDEX i ON events (data COLLATE MINE)": [f"the index 'i' on 'events', {NOT_OURS}"],
-    "CREATE INDEX i ON events (seq, data COLLATE MINE)": [f"the index 'i' on 'events', {NOT_OURS}"],
-    "CREATE INDEX i ON events (seq); CREATE UNIQUE INDEX j ON store (only); CREATE TABLE other (a)": [
-        f"the index 'j' on 'store', {NOT_OURS}",
-        f"the table 'other', {NOT_OURS}",
-    ],
-    "CREATE VIEW v AS SELECT 1": [f"the view 'v', {NOT_OURS}"],
-    "CREATE TRIGGER t AFTER INSERT ON events BEGIN SELECT 1; END": [f"the trigger 't' on 'events', {NOT_OURS}"],
-    "CREATE TABLE memory_index_more (a)": [],
-    "CREATE TABLE _litestream_seq (a); CREATE TABLE _litestream_lock (a); CREATE TABLE other (a)": [
-        f"the table 'other', {NOT_OURS}"
-    ],
-    "CREATE VIEW memory_index_more AS SELECT 1": [f"the view 'memory_index_more', {NOT_OURS}"],
-    "CREATE TRIGGER _litestream_t AFTER INSERT ON events BEGIN SELECT 1; END": [
-        f"the trigger '_litestream_t' on 'events', {NOT_OURS}"
-    ],
-    "CREATE TABLE litestream (a)": [f"the table 'litestream', {NOT_OURS}"],
-    "DROP TABLE store; DROP TABLE events": ["no table 'events'", "no table 'store'"],
-    "DROP TABLE store; CREATE TABLE store (only, deleted_no)": [
-        "the table 'store' with other rules than minirun gives it"
-    ],
-    "DROP INDEX sessions_of_users": [],
-    "ANALYZE": [],
-    ";".join(TABLES): [],
-}
-
-
-@pytest.mark.parametrize("script", PARTS)
-def test_what_of_a_schema_is_not_ours_is_named(script: str, db: sqlite3.Connection) -> None:
-    """And which tables it lacks; let alone is what changes no result."""
-    make_format(db, "a.db", FORMAT)
-    db.executescript(script)
-    assert [*foreign_parts(db, FORMAT)] == PARTS[script]
-
-
-def test_a_migration_may_leave_a_table_with_other_words(db: sqlite3.Connection) -> None:
-    """Other parts it does not."""
-    make_format(db, "a.db", FORMAT)
-    db.executescript("DROP TABLE store; CREATE TABLE store (only, deleted_no); CREATE TABLE other (a)")
-    migrated = Format(FORMAT.version, FORMAT.schema, {FORMAT.version - 1: lambda db: None})
-    assert [*foreign_parts(db, migrated)] == [f"the table 'other', {NOT_OURS}"]
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------
@@ -153,18 +95,6 @@ def test_a_file_of_another_format_or_program_is_refused(script: str, words: str,
     with pytest.raises(StorageFormatError) as caught:
         make_format(db, "a.db", THIRD)
     assert str(caught.value).startswith(words)
-
-
-def test_a_schema_with_foreign_parts_is_refused_with_the_first_of_them(db: sqlite3.Connection) -> None:
-    """And with what helps; a file of an older version is not looked at."""
-    make_format(db, "a.db", THIRD)
-    db.executescript("CREATE TABLE other (a); CREATE TABLE others (a)")
-    with pytest.raises(StorageFormatError, match=f"alone, found the table 'other', {NOT_OURS}; remove what is not"):
-        make_format(db, "a.db", THIRD)
-    assert not db.in_transaction
-    db.execute("PRAGMA user_version=2")
-    make_format(db, "a.db", THIRD)
-    assert pragma(db, "user_version") == 3
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,7 @@ from minirun.errors import (
     NotSupportedError,
     SessionNotFoundError,
     StaleSessionError,
-    StorageCorruptError,
     StorageFormatError,
-    StorageFullError,
     StorageMissingError,
 )
 from minirun.events import Replay
@@ -33,7 +31,6 @@ from minirun.sessions import (
     BaseSessionService,
     GetSessionConfig,
     InvocationStatus,
-    KeyValueSessionService,
     Session,
     SessionKey,
 )
@@ -43,16 +40,14 @@ from minirun.sessions._sqlite._owner_lock import OwnerLock, lock_path
 from minirun.sessions._store import SessionStore
 
 from ..stores import HERE, KEY, Elsewhere, Faulty, append, begin, enter, failing, get, services, texts
-from .test_key_value_store import InMemory
 from .test_places import asks
 
-KINDS = ("memory", "sqlite in memory", "sqlite without cache", "postgres", "key value")
+KINDS = ("memory", "sqlite in memory", "sqlite without cache", "postgres")
 
 
 @asynccontextmanager
 async def opened(kind: str, folder: Path) -> AsyncIterator[BaseSessionService]:
-    kept = KeyValueSessionService(InMemory()) if kind == "key value" else services(folder)[kind]()
-    async with kept as service:
+    async with services(folder)[kind]() as service:
         yield service
 
 
@@ -96,20 +91,20 @@ async def test_what_is_asked_in_a_scope_that_was_cancelled_is_not_done(use: str,
 # --- somebody else was faster -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "key value"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
 async def test_a_run_whose_session_is_deleted_by_somebody_else_stores_nothing_more(kind: str, tmp_path: Path) -> None:
     """As another process does it, which does not wait for this one: the run is told what has happened."""
     name = "sqlite without cache" if kind == "sqlite" else kind
     async with opened(name, tmp_path) as service:
         await service.create_session(**HERE)
         writer = await enter(service)
-        await service._delete(KEY)
+        await service.remove_session(KEY)
         with pytest.raises(SessionNotFoundError) as caught:
             await begin(writer)
         assert str(caught.value) == "session 's' of user 'u' in app 'app' was deleted"
         await writer.finish(None)
         assert await service.get_session(**HERE) is None
-        await service._delete(KEY)
+        await service.remove_session(KEY)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,22 +121,21 @@ async def test_a_message_to_a_run_that_has_ended_is_refused_by_its_end(kind: str
         for number, (name, status) in enumerate((("e-1", "completed"), ("e-2", "failed"))):
             message = Event(id=f"m-{number}", author="user", message="x", actions=sent, invocation_id=name)
             with pytest.raises(InvocationEndedError, match=rf"the invocation {name} of .* has ended \({status}\)"):
-                await service._put_message(KEY, message)
+                await service.insert_message(KEY, message)
         with pytest.raises(InvocationNotFoundError, match="has no invocation 'e-4'; leave invocation_id out"):
-            await service._put_message(KEY, Event(id="m-4", author="user", actions=sent, invocation_id="e-4"))
-        await service._put_message(KEY, Event(id="m-3", author="user", message="x", actions=sent, invocation_id="e-3"))
-        await service._put_message(KEY, Event(id="m-5", author="user", message="y", actions=sent))
-        live = await service._open(KEY, None)
+            await service.insert_message(KEY, Event(id="m-4", author="user", actions=sent, invocation_id="e-4"))
+        named = Event(id="m-3", author="user", message="x", actions=sent, invocation_id="e-3")
+        await service.insert_message(KEY, named)
+        await service.insert_message(KEY, Event(id="m-5", author="user", message="y", actions=sent))
+        live = await service.load_session(KEY, None)
         assert live is not None
-        waiting = await service._messages(live)
+        waiting = await service.load_messages(live)
         assert [(each.id, each.invocation_id, each.seq) for each in waiting] == [
             ("m-3", "e-3", None),
             ("m-5", "e-3", None),
         ]
-        assert await service._called("app") == [(KEY, each) for each in waiting]
-        assert await service._called("app-2") == []
         with pytest.raises(SessionNotFoundError):
-            await service._put_message(SessionKey("app", "u", "t"), message)
+            await service.insert_message(SessionKey("app", "u", "t"), message)
 
 
 class Slow(Elsewhere):
@@ -149,8 +143,10 @@ class Slow(Elsewhere):
 
     meanwhile: Callable[[], Any] | None = None
 
-    async def _open_free(self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool) -> LiveSession | None:
-        live = await super()._open_free(key, config, reject=reject)
+    async def load_free_session(
+        self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool
+    ) -> LiveSession | None:
+        live = await super().load_free_session(key, config, reject=reject)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()
@@ -207,9 +203,6 @@ async def test_ids_are_asked_for_by_what_they_are_of() -> None:
         assert env.asked == ["session", "event", "event", "session"]
         assert [event.id for event in fork.events] == [event.id for event in session.events]
         assert session.events[1].id == "mine"
-    env.asked.clear()
-    await KeyValueSessionService(InMemory(), env=env).create_session(**HERE)
-    assert sorted(env.asked) == ["event", "store"]
 
 
 # --- what a store need not have ---------------------------------------------------------------------------------------
@@ -218,13 +211,12 @@ async def test_ids_are_asked_for_by_what_they_are_of() -> None:
 class Plain(InMemorySessionService):
     """A store with what every store has, and no more."""
 
-    _put_message = SessionStore._put_message
-    _messages = SessionStore._messages
-    _called = SessionStore._called
-    _user_state = SessionStore._user_state
-    _record_end = SessionStore._record_end
-    _apps_with = SessionStore._apps_with
-    _not_ended = SessionStore._not_ended
+    insert_message = SessionStore.insert_message
+    load_messages = SessionStore.load_messages
+    load_user_state = SessionStore.load_user_state
+    record_end = SessionStore.record_end
+    apps_with_session = SessionStore.apps_with_session
+    load_unfinished_invocations = SessionStore.load_unfinished_invocations
 
 
 async def test_a_store_says_what_it_does_not_have() -> None:
@@ -234,85 +226,32 @@ async def test_a_store_says_what_it_does_not_have() -> None:
         await service.create_session(app_name="app-2", user_id="u", session_id="t")
         message = Event(author="user", message="x", actions=EventActions(replay=Replay(sent="next_model_call")))
         with pytest.raises(NotSupportedError) as caught:
-            await service._put_message(KEY, message)
-        assert str(caught.value) == "Plain keeps no messages for runs; implement `_put_message`"
+            await service.insert_message(KEY, message)
+        assert str(caught.value) == "Plain keeps no messages for runs; implement `insert_message`"
         with pytest.raises(NotSupportedError) as caught:
             await service.get_user_state(app_name="app", user_id="u")
         expected = "Plain does not tell the state of users; read that of one of the user's sessions"
         assert str(caught.value) == expected
         writer = await enter(service)
         await begin(writer)
-        assert (await service._messages(writer.live), await service._called("app")) == ([], [])
-        assert await service._record_end(writer, InvocationStatus.COMPLETED) is False
-        assert [run.invocation_id for run in await service._not_ended(KEY, 0)] == ["e-1"]
-        assert await service._not_ended(KEY, 1) == []
+        assert await service.load_messages(writer.live) == []
+        assert await service.record_end(writer, InvocationStatus.COMPLETED) is False
+        assert [run.invocation_id for run in await service.load_unfinished_invocations(KEY, 0)] == ["e-1"]
+        assert await service.load_unfinished_invocations(KEY, 1) == []
         await writer.finish(InvocationStatus.COMPLETED)
-        assert await service._not_ended(KEY, 0) == []
-        assert await service._apps_with("u", "s") == {"app"}
-        assert await service._apps_with("v", "s") == await service._apps_with("u", "x") == set()
-
-
-# --- a store of two methods -------------------------------------------------------------------------------------------
-
-
-class Repeats(InMemory):
-    async def read(self, first: str, end: str, limit: int) -> Sequence[tuple[str, str]]:
-        found = await super().read(first, end, limit)
-        return [*found, *found[-1:]][:limit]
-
-
-class Refuses(InMemory):
-    """A store that raises errors of its own, of the kinds that are told."""
-
-    refusal: Exception | None = None
-
-    async def read(self, first: str, end: str, limit: int) -> Sequence[tuple[str, str]]:
-        if self.refusal is not None:
-            raise self.refusal
-        return await super().read(first, end, limit)
-
-
-async def test_an_entry_that_is_read_twice_is_refused() -> None:
-    """The keys of a page rise from one entry to the next."""
-    values: dict[str, str] = {}
-    await KeyValueSessionService(InMemory(values)).create_session(**HERE, state={"user:a": 1, "user:b": 1})
-    with pytest.raises(StorageCorruptError, match=r"expected Repeats\.read to return at most"):
-        await get(KeyValueSessionService(Repeats(values)))
-
-
-async def test_an_error_of_ours_that_a_store_raises_is_raised_as_it_is() -> None:
-    """It says itself what has become of the change; nothing is made of it."""
-    store = Refuses()
-    service = KeyValueSessionService(store)
-    await service.create_session(**HERE)
-    service._forget()
-    store.refusal = StorageFullError("no room for a page")
-    with pytest.raises(StorageFullError) as caught:
-        await get(service)
-    assert caught.value is store.refusal
-
-
-async def test_a_run_whose_store_was_taken_over_records_no_end() -> None:
-    """Its new owner lists it as interrupted, and keeps it so; the end of the run is no error, and is not recorded."""
-    values: dict[str, str] = {}
-    former, latter = KeyValueSessionService(InMemory(values)), KeyValueSessionService(InMemory(values))
-    await former.create_session(**HERE)
-    writer = await enter(former)
-    await begin(writer)
-    await get(latter)
-    assert await former._record_end(writer, InvocationStatus.COMPLETED) is False
-    await writer.finish(InvocationStatus.COMPLETED)
-    assert [run.status for run in await latter.list_invocations()] == ["interrupted"]
+        assert await service.load_unfinished_invocations(KEY, 0) == []
+        assert await service.apps_with_session("u", "s") == {"app"}
+        assert await service.apps_with_session("v", "s") == await service.apps_with_session("u", "x") == set()
 
 
 async def test_the_end_of_a_run_is_recorded_once_and_over_nothing_newer() -> None:
     """What a later writer has begun again stays as it is; so does what was deleted meanwhile."""
-    async with KeyValueSessionService(InMemory()) as service:
+    async with InMemorySessionService() as service:
         await service.create_session(**HERE)
         first = await enter(service)
         await begin(first)
-        assert await service._record_end(first, InvocationStatus.COMPLETED)
-        assert await service._record_end(first, InvocationStatus.FAILED)
+        assert await service.record_end(first, InvocationStatus.COMPLETED)
+        assert await service.record_end(first, InvocationStatus.FAILED)
         assert [(run.status, run.end_seq) for run in await service.list_invocations()] == [("completed", 1)]
         await first.finish(None)
         with pytest.raises(InvocationNotFoundError):
