@@ -62,23 +62,6 @@ async def test_who_has_ended_the_invocation_is_not_tried_again() -> None:
     assert attempts == [1]
 
 
-async def test_what_a_node_forgets_to_await_fails_it() -> None:
-    """It has not happened, so the attempt has failed, and the next one may do it."""
-
-    async def forgets(ctx: NodeContext) -> int:
-        if ctx.attempt_count == 1:
-            ctx.emit(Event(message="lost"))  # type: ignore[unused-coroutine]  # what is tested
-        return ctx.attempt_count
-
-    with pytest.warns(RuntimeWarning, match="never awaited"):
-        assert await output_of(flow((START, node(forgets, retry=AT_ONCE)))) == 2
-    with (
-        pytest.warns(RuntimeWarning, match="never awaited"),
-        pytest.raises(TypeError, match="found a call without `await`"),
-    ):
-        await run_of(flow((START, forgets)))
-
-
 async def test_a_step_that_has_failed_is_taken_again_by_an_attempt_of_another_process() -> None:
     """The note of the failed attempt says which steps have failed, so the next one does not come to their failure."""
     taken: list[int] = []
