@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from minirun.simulation import Corpus
-from minirun.simulation._explore import Explored, explore
+from minirun.simulation._explore import Explored
 
 from .mutating import ELSEWHERE, EVERYWHERE, TESTS, Mutant, mutants, plant, without_hints, world_of
+from .simulation.stores import explore
 
 __all__ = ["CORPORA", "WAYS", "search"]
 

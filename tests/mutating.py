@@ -34,10 +34,11 @@ from typing import Any
 import attrs
 
 import minirun
-from minirun.simulation import RecordedChoices, SeededChoices, shrink, simulate
+from minirun.simulation import RecordedChoices, SeededChoices
 
 from .fork_server import BARE, run
 from .planted import SWAPPED, can_swap
+from .simulation.stores import shrink, simulate
 from .worlds import KEEPING, SHARING, WORLDS
 
 __all__ = [

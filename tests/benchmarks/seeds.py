@@ -41,11 +41,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from minirun import App, Env, Event, InMemorySessionService, Runner, SqliteSessionService
 from minirun._codec import from_json, to_json
 from minirun.sessions import BaseSessionService
-from minirun.simulation import RecordingVFS, SeededChoices, World, _checks, why_unavailable
-from minirun.simulation._simulate import Scenario, Storage, simulate_each
-from minirun.simulation._sqlite_store import new_file
+from minirun.simulation import SeededChoices, World
 from tests.reference_worlds import PEOPLE, Bank, money, tools
 
+from ..simulation.stores import Scenario, Storage, simulate_each, why_unavailable
+from ..simulation.stores import checks as _checks
+from ..simulation.stores.sqlite_store import new_file
+from ..simulation.stores.vfs import RecordingVFS
 from .details import CHANNELS, INLINE, stored
 from .floors import FloorFile, FloorMemory, floor_dumps, floor_run
 from .measuring import Row, Times

@@ -11,13 +11,13 @@ from minirun import Event, FunctionTool, InvocationContext, LlmAgent, ParallelAg
 from minirun._codec import to_json
 from minirun.credentials import AuthConfig, AuthCredential, CredentialKey, InMemoryCredentialService
 from minirun.sessions import InMemorySessionService, InvocationStatus
-from minirun.simulation import why_unavailable
 from minirun.testing import call, check_credential_service
 from minirun.tools import ToolContext
 
 from ..helpers import PLACE, Logic
 from ..resuming import steps
 from ..seeds import coverage_until
+from ..simulation.stores import why_unavailable
 from ..vaults import vaults
 from .test_credential_requests import Desk
 

@@ -23,12 +23,13 @@ from minirun._codec import from_json, to_json
 from minirun.errors import MinirunError, StorageError
 from minirun.sessions import DatabaseSessionService, SessionWriter
 from minirun.sessions._live import LiveSession
-from minirun.simulation import SeededChoices, World, simulate
+from minirun.simulation import SeededChoices, World
 
 from ..fork_server import program, run
 from ..helpers import Logic
 from ..mutating import Mutant, mutants, plant
 from ..postgres_model import Luck, ModelEnv, ModelServer, Network
+from ..simulation.stores import simulate
 
 pytest.importorskip("psycopg")
 
