@@ -31,34 +31,18 @@ The simulation of minirun's own SQLite store, on a disk that fails, is in the te
 `store=` and `observers=`.
 """
 
-from .._web import WebAnswer as WebAnswer
-from .._web import WebFailedError as WebFailedError
-from ._chaos import ChaosLlm as ChaosLlm
-from ._choices import Choice as Choice
-from ._choices import Choices as Choices
-from ._choices import RecordedChoices as RecordedChoices
-from ._choices import SeededChoices as SeededChoices
-from ._choices import depth_first as depth_first
-from ._explore import CoverageError as CoverageError
-from ._explore import Explored as Explored
-from ._explore import NondeterminismError as NondeterminismError
-from ._explore import explore as explore
-from ._explore import shrink as shrink
-from ._guard import LeakError as LeakError
-from ._hangs import DeadlockError as DeadlockError
-from ._hangs import LivelockError as LivelockError
-from ._hangs import RunawayClockError as RunawayClockError
-from ._memory_store import MemoryStore as MemoryStore
-from ._processes import Process as Process
-from ._simulate import Outcome as Outcome
-from ._simulate import UnreadableError as UnreadableError
-from ._simulate import simulate as simulate
-from ._store import Observer as Observer
-from ._store import Store as Store
-from ._watchdog import WatchdogError as WatchdogError
-from ._world import CheckError as CheckError
-from ._world import LogEntry as LogEntry
-from ._world import World as World
+from .._web import WebAnswer, WebFailedError
+from ._chaos import ChaosLlm
+from ._choices import Choice, Choices, RecordedChoices, SeededChoices, depth_first
+from ._explore import CoverageError, Explored, NondeterminismError, explore, shrink
+from ._guard import LeakError
+from ._hangs import DeadlockError, LivelockError, RunawayClockError
+from ._memory_store import MemoryStore
+from ._processes import Process
+from ._simulate import Outcome, UnreadableError, simulate
+from ._store import ObservedService, Observer, Store
+from ._watchdog import WatchdogError
+from ._world import CheckError, LogEntry, World
 
 __all__ = [
     "ChaosLlm",
@@ -73,6 +57,7 @@ __all__ = [
     "LogEntry",
     "MemoryStore",
     "NondeterminismError",
+    "ObservedService",
     "Observer",
     "Outcome",
     "Process",

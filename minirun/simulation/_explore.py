@@ -165,10 +165,10 @@ def explore(
         again = run
         is_often = seed % TWICE_EVERY_SEEDS == 0
         if (is_often or first.failure is not None) and not _is_overdue(first):
-            strict = partial(run, strict=True) if is_often else run
-            outcome = _agreed(first, strict(SeededChoices(seed)))
+            second = partial(simulate, scenario, **{**options, "strict": is_often})
+            outcome = _agreed(first, second(SeededChoices(seed)))
             if first.failure is None and isinstance(outcome.failure, LeakError):
-                again = strict  # only this one sees it
+                again = second  # only this one sees it
         small = outcome
         if outcome.failure is not None and not _is_overdue(outcome) and shrinks(outcome.failure):
             small = _small(again, outcome)

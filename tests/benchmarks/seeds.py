@@ -44,7 +44,7 @@ from minirun.sessions import BaseSessionService
 from minirun.simulation import SeededChoices, World
 from tests.reference_worlds import PEOPLE, Bank, money, tools
 
-from ..simulation.stores import Scenario, Storage, simulate_each, why_unavailable
+from ..simulation.stores import Scenario, Storage, simulate, why_unavailable
 from ..simulation.stores import checks as _checks
 from ..simulation.stores.sqlite_store import new_file
 from ..simulation.stores.vfs import RecordingVFS
@@ -176,8 +176,8 @@ async def bare(storage: Storage, events: int) -> None:
 
 def simulated(scenario: Scenario, seeds: int, storage: Storage, faults: tuple[str, ...] = ()) -> None:
     """The seeds from 0 on, of which none may fail, as a search simulates them."""
-    for outcome in simulate_each(scenario, map(SeededChoices, range(seeds)), storage=storage, faults=faults):
-        outcome.check()
+    for seed in range(seeds):
+        simulate(scenario, SeededChoices(seed), storage=storage, faults=faults).check()
 
 
 def floor_name(name: str, storage: Storage) -> str:
@@ -225,7 +225,7 @@ def processes(rounds: int, seeds: int, storage: Storage, count: int) -> list[flo
 
 
 def jobs(rounds: int, seeds: int) -> Iterator[Row]:
-    """Two processes beside one, which `minirun simulate --jobs` starts."""
+    """Two processes beside one: seeds can be shared between them."""
     for storage in STORAGES:
         one, two = (processes(rounds, seeds, storage, count) for count in (1, 2))
         yield Row(f"seeds: two processes, {storage}", two, f"one process, {storage}", one, JOBS_TARGET, "/s")

@@ -106,7 +106,7 @@ def test_a_failure_is_told_kept_and_tried_first(folder: Path) -> None:
     [kept] = kept_files(folder)
     for words in (
         "CheckError: always(",
-        "seed 0 fails with CheckError; its ",
+        "seed 1 fails with CheckError; its ",
         "faults: none; processes: 1",
         " runs before ",
         "what happened:",
@@ -121,7 +121,7 @@ def test_a_failure_is_told_kept_and_tried_first(folder: Path) -> None:
     assert "Exception Group" not in done.stdout
     again = run_pytest(folder, "-q", "-k", "lost")
     assert again.returncode == 1
-    assert "the kept failure (found with seed 0) fails with CheckError" in again.stdout
+    assert "the kept failure (found with seed 1) fails with CheckError" in again.stdout
     (folder / "test_bank.py").write_text(TESTS.replace("CarelessBank(name", "Bank(name"))
     fixed = run_pytest(folder, "-q", "-k", "lost")
     assert fixed.returncode == 0, fixed.stdout

@@ -213,6 +213,8 @@ class Checks(Observer):
         for event in found[len(self.ledger.logs[key]) :]:
             if event.author == "user":
                 self.ledger.run_by.pop(event.invocation_id or "", None)
+            if self.ledger.may_go_on(event.invocation_id or "", event):
+                self.ledger.ended.pop(event.invocation_id or "", None)
             self.ledger.add(key, event, tracked=event.invocation_id is not None)
 
     # --- the end
