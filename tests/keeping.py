@@ -375,7 +375,7 @@ async def check_rewind(world: World, runner: Runner) -> None:
     names = list(dict.fromkeys(event.invocation_id for event in session.events if event.author == "user"))
     meanwhile = await read_all(runner, "ada")
     expect(newest_of(meanwhile)["draft"] != newest_of(before).get("draft"), "what was saved is not the newest")
-    if world.store.forks_copy:
+    if checks_of(world).store.forks_copy:
         forked: Place = {"user_id": "ada", "session_id": "past"}
         await runner.session_service.fork_session(
             app_name="app", **place, at_seq=len(log) - 1, new_session_id=forked["session_id"]
@@ -385,7 +385,7 @@ async def check_rewind(world: World, runner: Runner) -> None:
     await runner.rewind_async(**place, rewind_before_invocation_id=names[-2] or "")
     after = await read_all(runner, "ada")
     wanted, newest = newest_of(before), newest_of(after)
-    if world.coverage["crash"] and not world.store.forks_copy:
+    if world.coverage["crash"] and not checks_of(world).store.forks_copy:
         # a rewind whose process died before it was stored has hidden what the log names, and the next one shows it
         named = {name for event in log for name, _ in event.actions.named_artifacts()}
         newest = {name: part for name, part in newest.items() if name in wanted or name not in named}
@@ -402,7 +402,7 @@ async def check_houses(world: World, runner: Runner) -> None:
     assert service is not None
     before = await read_all(runner, "ada")
     profile = {version: part for version, part in before.items() if version[0].startswith("user:")}
-    if world.store.forks_copy:
+    if checks_of(world).store.forks_copy:
         await sessions.fork_session(app_name="app", user_id="ada", session_id=SESSION, new_session_id="twin")
         twin: dict[str, Any] = {"app_name": "app", "user_id": "ada", "session_id": "twin"}
         for name, part in newest_of(before).items():

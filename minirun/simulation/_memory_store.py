@@ -155,11 +155,11 @@ class MemoryService(ObservedService, InMemorySessionService):
         return fault
 
     async def _end_write(self, what: str, fault: str) -> None:
-        """Acknowledge a write, or lose the acknowledgement."""
+        """Acknowledge a write, or lose the acknowledgement; the process can die before it has it."""
         if self.store.world.faults:
             with trio.CancelScope(shield=True):
                 await self._env.point("stored")
-        if fault == _LOST:
+        if fault == _LOST or self.process.is_dead:
             raise StorageUncertainError(f"{what} was stored, and the acknowledgement was lost (simulated)")
 
     async def _write(self, what: str, work: Callable[[], Awaitable[T]]) -> T:

@@ -146,6 +146,7 @@ class Schedule:
         self._parked: dict[str, _Parked] = {}
         self._driver: trio.lowlevel.Task | None = None  # while the clock opens the gate
         self._sleeper: trio.lowlevel.Task | None = None  # the same one, while nothing is parked
+        self._nap: trio.CancelScope | None = None  # the driver's, while all that is parked stands still
         self._rested_at = TURNS_MAX + 1  # the turns that were left when nothing was parked
         self._opener: _Parked | None = None  # the task that opens the gate itself
         self._is_open = False
@@ -183,7 +184,9 @@ class Schedule:
         name = self.name_of(task)
         assert name not in self._parked, f"two tasks are named {name}"
         parked = self._parked[name] = _Parked(task, label)
-        if self._sleeper is not None:
+        if self._nap is not None:  # another task than those that stand still
+            self._nap.cancel()
+        elif self._sleeper is not None:
             driver, self._sleeper = self._sleeper, None
             trio.lowlevel.reschedule(driver)
         elif self._names.turns_of_round == 1 and self._is_alone(task):
@@ -282,7 +285,9 @@ class Schedule:
         try:
             while self.hangs.failure is None:
                 if await self._all_stand_still():
-                    await trio.sleep_until(min(self.stalled.values()))
+                    with trio.CancelScope(deadline=min(self.stalled.values())) as self._nap:
+                        await trio.sleep_forever()
+                    self._nap = None
         finally:
             self._open()
 

@@ -168,6 +168,8 @@ class ObservedService(BaseSessionService):
     ) -> Event:
         world, key = self.store.world, live.key
         await self._env.point("append")
+        if writer is not None and begins:
+            world.begun(key, writer.invocation_id)  # whether it is stored will show
         try:
             stored = await super()._append(live, event, writer=writer, begins=begins, **rest)
         except StaleSessionError:
@@ -175,8 +177,6 @@ class ObservedService(BaseSessionService):
             raise
         if is_cancelled(trio.lowlevel.current_task()):
             world.reached("cancel during commit")
-        if writer is not None and begins:
-            world.begun(key, writer.invocation_id)
         for observer in world.observers:
             observer.stored(key, stored, writer, begins=begins)
         return stored

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent
+from minirun.errors import StaleSessionError
 from minirun.sessions import SessionKey, SessionWriter
 from minirun.simulation import CheckError, MemoryStore, Observer, Process, SeededChoices, World, simulate
 from minirun.testing import ScriptedLlm, call
@@ -78,21 +79,64 @@ def test_what_is_stored_in_memory_meets_every_fault(fault: str) -> None:
 
 
 def test_a_process_dies_before_and_after_a_commit() -> None:
-    """A user whose process has died finds the message in the log, or not: both happen, and neither is told."""
-    stored: Counter[bool] = Counter()
+    """Nothing fails but processes: some events are not stored, and some are stored although nobody was told."""
+    found = reached(busy, {"stored and not told", "asked again after a crash"}, faults="crash")
+    assert not any(name.startswith("store: ") for name in found)
+
+
+def test_a_process_that_stands_still_loses_its_lease() -> None:
+    """Another one enters the session when the lease has run out, and not before; the first one is refused then."""
+    waited_s: list[float] = []
 
     async def scenario(world: World) -> None:
-        async def speak(ctx: InvocationContext) -> None:
-            await ctx.emit(Event(message="said"))
+        async def stay(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="one"))
+            if not world.schedule.stalled and trio.current_time() == 0:
+                process = "/".join(world.schedule.name_of(trio.lowlevel.current_task()).split("/")[:3])
+                world.schedule.stalled[process] = 500.0
+            await ctx.emit(Event(message="two"))
 
-        await world.say(world.runner(lambda: Logic(name="agent", logic=speak)), "ada", "hello")
-        asked = [event for event in world.store.log(SessionKey("app", "ada", "ada")) if event.author == "user"]
-        if world.coverage["asked again after a crash"] == 1:
-            stored[len(asked) > 1 or bool(world.coverage["answer found when asking again"])] += 1
+        runner = world.runner(lambda: Logic(name="agent", logic=stay))
+        refused = False
 
-    for seed in range(60):
-        assert simulate(scenario, SeededChoices(seed), faults="crash").failure is None
-    assert set(stored) == {True, False}
+        async def first() -> None:
+            nonlocal refused
+            try:
+                await world.say(runner, "ada", "go")
+            except StaleSessionError:
+                refused = trio.current_time() == 500
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first)
+            await trio.sleep(5)
+            await world.say(runner, "ada", "go")
+            entered_s = trio.current_time()
+        if refused:  # else the second message has come to the process that stands still, too
+            waited_s.append(entered_s)
+
+    for seed in range(20):
+        simulate(scenario, SeededChoices(seed), processes=2).check()
+    assert len(waited_s) >= 3
+    assert all(30 <= seconds < 32 for seconds in waited_s), waited_s
+
+
+def test_a_process_that_stands_still_stops_no_other() -> None:
+    """Time passes for the others, also while nothing is parked but tasks that stand still."""
+
+    async def scenario(world: World) -> None:
+        async def wait(seconds: float) -> None:
+            await world.sleep(seconds)
+            woken_s.append(trio.current_time())
+
+        woken_s: list[float] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, 1, name="still")
+            nursery.start_soon(wait, 5, name="other")
+            world.schedule.stalled["/scenario/still"] = 100.0
+        assert woken_s == [5, 100]
+
+    for seed in range(5):
+        simulate(scenario, SeededChoices(seed)).check()
 
 
 def test_several_processes_share_a_store_in_memory() -> None:
