@@ -21,8 +21,8 @@ __all__: list[str] = []
 MARKER = (
     "simulation(seeds=100, *, reach=(), faults=(), processes=1, ...): run this async test, which takes `world`, in as"
     " many simulated worlds; reach: coverage counters that must not stay 0; faults: any of 'crash', 'storage', 'model',"
-    " 'tools', 'users', or 'all'; processes: how many serve the users; store and observers: as minirun.simulation.simulate"
-    " takes them"
+    " 'tools', 'users', or 'all'; processes: how many serve the users; store and observers: as"
+    " minirun.simulation.simulate takes them"
 )
 WORK = "minirun.simulation._pytest"
 

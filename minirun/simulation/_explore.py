@@ -15,14 +15,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import zip_longest
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
 from ..errors import ConfigurationError, MinirunError
-from ._choices import Choice, Choices, RecordedChoices, SeededChoices
+from ._choices import Choice, RecordedChoices, SeededChoices
 from ._faults import COULD_STRIKE, HAS_STRUCK, checked_faults
 from ._guard import LeakError
 from ._memory_store import MemoryStore
@@ -159,19 +158,18 @@ def explore(
     *shrinks* says which failures are worth it. After one it can be asked to go on. A `BaseException` that is not a
     failure (Ctrl-C, skipping) is raised.
     """
-    run = partial(simulate, scenario, **options)
     for seed in seeds:
-        outcome = first = run(SeededChoices(seed))
-        again = run
+        outcome = first = simulate(scenario, SeededChoices(seed), **options)
+        again = options
         is_often = seed % TWICE_EVERY_SEEDS == 0
         if (is_often or first.failure is not None) and not _is_overdue(first):
-            second = partial(simulate, scenario, **{**options, "strict": is_often})
-            outcome = _agreed(first, second(SeededChoices(seed)))
+            strict = {**options, "strict": is_often}
+            outcome = _agreed(first, simulate(scenario, SeededChoices(seed), **strict))
             if first.failure is None and isinstance(outcome.failure, LeakError):
-                again = second  # only this one sees it
+                again = strict  # only this one sees it
         small = outcome
         if outcome.failure is not None and not _is_overdue(outcome) and shrinks(outcome.failure):
-            small = _small(again, outcome)
+            small = _small(scenario, again, outcome)
         yield Explored(seed, small, outcome.coverage, len(outcome.picks))
 
 
@@ -183,18 +181,10 @@ def replay(scenario: Scenario, picks: Sequence[int], options: Mapping[str, Any])
     return _agreed(first, simulate(scenario, RecordedChoices(picks), **{**options, "strict": True}))
 
 
-Run: TypeAlias = Callable[[Choices], Outcome]
-
-
 def _agreed(first: Outcome, strict: Outcome) -> Outcome:
     """What a run and a strict one come to: they are alike, but for a leak that the strict one sees, or sees earlier."""
     sees_more = isinstance(first.failure, LeakError | None) and isinstance(strict.failure, LeakError)
     return strict if sees_more else _compared(first, strict)
-
-
-def _twice(run: Run, picks: Sequence[int]) -> Outcome:
-    first = run(RecordedChoices(picks))
-    return first if _is_overdue(first) else _compared(first, run(RecordedChoices(picks)))
 
 
 def _is_overdue(outcome: Outcome) -> bool:
@@ -202,14 +192,22 @@ def _is_overdue(outcome: Outcome) -> bool:
     return isinstance(outcome.failure, WatchdogError)
 
 
-def _small(run: Run, outcome: Outcome) -> Outcome:
+def _small(scenario: Scenario, options: Mapping[str, Any], outcome: Outcome) -> Outcome:
     """Shrink a failure, and see that what is left fails again."""
+
+    def run(picks: Sequence[int]) -> Outcome:
+        return simulate(scenario, RecordedChoices(picks), **options)
+
+    def run_twice(picks: Sequence[int]) -> Outcome:
+        first = run(picks)
+        return first if _is_overdue(first) else _compared(first, run(picks))
+
     if isinstance(outcome.failure, NondeterminismError):
-        return shrink_with(lambda picks: _twice(run, picks), outcome)
+        return shrink_with(run_twice, outcome)
     # what goes on without end takes seconds each time, and mostly whatever is chosen
     runs_max = LIVELOCK_RUNS_MAX if isinstance(outcome.failure, LivelockError) else SHRINK_RUNS_MAX
-    small = shrink_with(lambda picks: run(RecordedChoices(picks)), outcome, runs_max)
-    return _compared(small, run(RecordedChoices(small.picks)))
+    small = shrink_with(run, outcome, runs_max)
+    return _compared(small, run(small.picks))
 
 
 def _compared(first: Outcome, second: Outcome) -> Outcome:

@@ -262,6 +262,10 @@ class Hangs:
         """Let the cancellation reach everybody; return whether there was somebody it did not reach."""
         return sum(unshield(task) for task in list(self._names)) > 0
 
+    def keep_lost(self) -> None:
+        """Keep the tasks that have not ended where the loop has: trio gives up at an exception without a text."""
+        _LEFT_BEHIND.extend(task for task in self._names if getattr(task.coro, "cr_frame", None) is not None)
+
     def _look_at_run(self) -> None:
         """If no task of the world is left, those of the run are: trio ends asynchronous generators in one of them."""
         root = trio.lowlevel.current_root_task()

@@ -83,12 +83,16 @@ class Saying:
 
     def _stored_answer(self) -> tuple[bool, Event | None]:
         """Whether what was said is done, and what was answered to it: what a client sees that connects again."""
-        key, invocation = self.world.runs_of_users.pop(self.token, (None, ""))
+        if self.token not in self.world.runs_of_users:
+            return False, None
+        key, invocation, said = self.world.runs_of_users.pop(self.token)
         store, done = self.world.store, (InvocationStatus.COMPLETED, InvocationStatus.PAUSED)
-        if key is None or store.status(key, invocation) not in done:
+        log = store.log(key)
+        is_stored = any((event.seq, event.content) == (said.seq, said.content) for event in log)
+        if not is_stored or store.status(key, invocation) not in done:
             return False, None
         answer = None
-        for event in store.log(key):
+        for event in log:
             if event.invocation_id == invocation and event.author != "user" and event.content is not None:
                 is_final = event.is_final_response() and event.content.role != "user"
                 answer = event if is_final else answer

@@ -167,6 +167,7 @@ class _Simulation:
         world, hangs = self._world, self._world.schedule.hangs
         self._watchdog.stop()
         self._guard.stop()
+        hangs.keep_lost()
         world.store.close()
         if error is None and not self._is_through:
             error = StrayCancellationError("something has cancelled the task of the scenario, in which the world lives")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import trio
 
 from .._json import JSON
+from .._values import changed
 from ..artifacts import BaseArtifactService, InMemoryArtifactService
 from ..errors import StaleSessionError
 from ..events import Event, EventActions
@@ -169,7 +170,7 @@ class ObservedService(BaseSessionService):
         world, key = self.store.world, live.key
         await self._env.point("append")
         if writer is not None and begins:
-            world.begun(key, writer.invocation_id)  # whether it is stored will show
+            world.begun(key, writer.invocation_id, changed(event, seq=live.revision + 1))  # if it will be stored
         try:
             stored = await super()._append(live, event, writer=writer, begins=begins, **rest)
         except StaleSessionError:

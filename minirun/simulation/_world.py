@@ -181,8 +181,8 @@ class World:
         self._mishaps = Mishaps(self)
         self.observers = [make(self) for make in observers]
         """Those that are told what happens."""
-        self.runs_of_users: dict[str, tuple[SessionKey, str]] = {}
-        """By the token of what a user says: the session, and the invocation that it has begun."""
+        self.runs_of_users: dict[str, tuple[SessionKey, str, Event]] = {}
+        """By the token of what a user says: the session, the invocation, and the event that may be stored."""
         self._always: list[Callable[[], object]] = []
         self._eventually: list[Callable[[], object]] = []
         self._says: Counter[str] = Counter()
@@ -313,9 +313,9 @@ class World:
         """Count that something happened which simulations are for."""
         self.coverage[what] += 1
 
-    def begun(self, key: SessionKey, invocation_id: str) -> None:
-        """Note which invocation has begun for what the user of the current task says."""
-        self.runs_of_users[SAYING.get("")] = key, invocation_id
+    def begun(self, key: SessionKey, invocation_id: str, event: Event) -> None:
+        """Note which invocation begins, or resumes, with what the user of the current task says, if it is stored."""
+        self.runs_of_users[SAYING.get("")] = key, invocation_id, event
 
     # --- the course of a world
 

@@ -187,7 +187,8 @@ class SqliteStore(CheckedStore):
         self._root = _new_folder()
         self._cuts = 0
         begins_new = self._choices.choose(NEW_FILE_ONE_IN, "whether the file is new") == 1
-        files = {} if begins_new else {"world.db": new_file()}
+        tables = new_file()  # made before the world begins, with real ids
+        files = {} if begins_new else {"world.db": tables}
         self._disk = Disk(files)
         self._folder = self._root / "0"
         write_image(files, self._folder)
