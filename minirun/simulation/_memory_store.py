@@ -76,10 +76,10 @@ _Place = tuple[int, str]
 
 @attrs.define(eq=False)
 class _Lease:
-    """The right to write a session: its epoch grows with each owner."""
+    """The right to write a session: its epoch grows with each holder."""
 
     epoch: int = 0
-    owner: Process | None = None
+    holder: Process | None = None
     until_s: float = 0.0
 
 
@@ -147,7 +147,7 @@ class MemoryService(ObservedService, InMemorySessionService):
             world.note("the store", f"is told to write {what}, which {fault}")
         if fault == _SLOW:
             seconds = SLOW_WRITES_S[world.choices.choose(len(SLOW_WRITES_S), "how slow")]
-            with trio.CancelScope(shield=True):  # the store has the write, and does it whoever waits
+            with trio.CancelScope(shield=True):  # the store has the write, and does it in any case
                 await world.sleep(seconds)
         self.process.refuse_if_dead()
         if fault == _REFUSED:
@@ -211,11 +211,11 @@ class MemoryService(ObservedService, InMemorySessionService):
 
     def _take(self, lease: _Lease, writer: SessionWriter | None) -> None:
         """Take a free lease for a run; an append from outside of runs ends one that has run out."""
-        if lease.owner not in (None, self.process):
+        if lease.holder not in (None, self.process):
             self.store.world.reached("lease taken over")
-        if writer is not None or lease.owner is not None:
+        if writer is not None or lease.holder is not None:
             lease.epoch += 1
-        lease.owner = None if writer is None else self.process
+        lease.holder = None if writer is None else self.process
         lease.until_s = self.store.new_expiry()
 
     async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
@@ -239,7 +239,7 @@ class MemoryService(ObservedService, InMemorySessionService):
         self.process.refuse_if_dead()
         for writer in writers:
             lease = self.store.lease(writer.live.incarnation)
-            if lease.epoch == writer.epoch and lease.owner is self.process:
+            if lease.epoch == writer.epoch and lease.holder is self.process:
                 lease.until_s = self.store.new_expiry()
 
     async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
@@ -259,8 +259,8 @@ class MemoryService(ObservedService, InMemorySessionService):
         if not await self._store_end(super()._finish, writer, status):
             return False
         lease = self.store.lease(writer.live.incarnation)
-        if lease.owner is self.process and lease.epoch == writer.epoch:
-            lease.owner = None
+        if lease.holder is self.process and lease.epoch == writer.epoch:
+            lease.holder = None
         return True
 
     async def _store_end(
@@ -281,9 +281,9 @@ class MemoryService(ObservedService, InMemorySessionService):
         if run.status is not InvocationStatus.RUNNING:
             return run
         incarnation = self._sessions[SessionKey(run.app_name, run.user_id, run.session_id)].incarnation
-        owner, epoch = self.store.runs.get((incarnation, run.invocation_id), (None, 0))
+        holder, epoch = self.store.runs.get((incarnation, run.invocation_id), (None, 0))
         lease = self.store.lease(incarnation)
-        lives = owner is not None and lease.epoch == epoch and not self.store.has_run_out(lease)
+        lives = holder is not None and lease.epoch == epoch and not self.store.has_run_out(lease)
         return run if lives else changed(run, status=InvocationStatus.INTERRUPTED)
 
     async def _list_invocations(
@@ -323,13 +323,13 @@ class MemoryStore(Store):
         return trio.current_time() + LEASE_S if self.is_shared else float("inf")
 
     def has_run_out(self, lease: _Lease) -> bool:
-        """Whether nobody holds the lease any more, whoever owns it."""
-        return lease.owner is None or lease.owner.is_buried or lease.until_s <= trio.current_time()
+        """Whether the lease has no living holder any more, or has run out."""
+        return lease.holder is None or lease.holder.is_buried or lease.until_s <= trio.current_time()
 
     def is_free(self, incarnation: int, process: Process) -> bool:
         """Whether no other living process holds the session."""
         lease = self.lease(incarnation)
-        return lease.owner is process or self.has_run_out(lease)
+        return lease.holder is process or self.has_run_out(lease)
 
     def open(self, process: Process) -> BaseSessionService:
         """Open a service over what is stored."""

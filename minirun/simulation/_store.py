@@ -1,5 +1,5 @@
 """
-The store of a simulated run and its observers: what outlives a process, and who is told what it stores.
+The store of a simulated run, which outlives its processes, and the observers, which are told what it stores.
 
 A store opens the services of each process. A process can end at any point. The next process opens services over what
 the store has kept. `_memory_store` has the store that is used by default; `World(store=...)` takes another one.
