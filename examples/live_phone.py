@@ -66,4 +66,4 @@ async def call(world: World, dialect: Any) -> None:
 if __name__ == "__main__":
     for dialect in ("gemini", "openai"):
         for seed in range(int(sys.argv[1])):
-            simulate(partial(call, dialect=dialect), SeededChoices(seed), storage="memory").check()
+            simulate(partial(call, dialect=dialect), SeededChoices(seed)).check()

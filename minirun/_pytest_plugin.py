@@ -19,10 +19,10 @@ import pytest
 __all__: list[str] = []
 
 MARKER = (
-    "simulation(seeds=100, *, reach=(), faults=(), storage='sqlite', ...): run this async test, which takes `world`, in"
-    " as many simulated worlds; reach: coverage counters that must not stay 0; faults: any of 'crash', 'storage',"
-    " 'model', 'tools', 'users', or 'all'; corpus: a folder with inputs that guide the search; and all other options of"
-    " minirun.simulation.simulate"
+    "simulation(seeds=100, *, reach=(), faults=(), processes=1, ...): run this async test, which takes `world`, in as"
+    " many simulated worlds; reach: coverage counters that must not stay 0; faults: any of 'crash', 'storage', 'model',"
+    " 'tools', 'users', or 'all'; processes: how many serve the users; store and observers: as"
+    " minirun.simulation.simulate takes them"
 )
 WORK = "minirun.simulation._pytest"
 

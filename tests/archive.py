@@ -24,11 +24,11 @@ from minirun.errors import (
 )
 from minirun.sessions import GetSessionConfig, InvocationStatus, _earlier
 from minirun.simulation import World
-from minirun.simulation._checks import _own_state
 
 from .helpers import Logic, Place
 from .keeping import Deed, House, rewind_somewhere
 from .laws import Log, expect, read_logs
+from .simulation.stores.checks import _own_state
 
 __all__ = ["archive"]
 

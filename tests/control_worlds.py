@@ -18,13 +18,13 @@ from minirun.models import LlmRequest
 from minirun.runtime import CallbackContext
 from minirun.sessions import PendingCall
 from minirun.simulation import World
-from minirun.simulation._simulate import Scenario
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import BaseTool, ToolContext
 from minirun.types import Content, FunctionDeclaration
 
 from .helpers import Place
 from .laws import check_shown, expect, read_logs
+from .simulation.stores import Scenario
 from .waiting import EXPECTED, SESSION, People, by_invocation, check_answered
 
 __all__ = ["CONTROL"]

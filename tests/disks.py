@@ -26,8 +26,9 @@ from minirun.sessions import Session, SessionKey, SqliteSessionService
 from minirun.sessions._fold import fold
 from minirun.sessions._sqlite._file import Durability
 from minirun.sessions._state import Values
-from minirun.simulation import DiskEnv, RecordingVFS
 from minirun.testing import ScriptedLlm, call
+
+from .simulation.stores.vfs import DiskEnv, RecordingVFS
 
 FILE = "chat.db"
 APP = "app"

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from minirun.simulation import Choices, SeededChoices, depth_first, simulate
-from minirun.simulation._simulate import Scenario, Storage
+from minirun.simulation import Choices, SeededChoices, depth_first
+
+from .simulation.stores import Scenario, Storage, simulate
 
 __all__ = ["all_outcomes", "outcomes_until"]
 

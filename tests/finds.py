@@ -1,11 +1,10 @@
 """
-How many planted bugs a number of seeds finds: fresh ones, guided ones, and guided ones that begin with the corpora in
-tests/corpora. Nothing is known of where a bug shows: all worlds take turns, and the first seed is 0. And whether so
-many seeds find anything in minirun as it is: a failure is a bug of it, or a false alarm.
+How many planted bugs a number of seeds finds. Nothing is known of where a bug shows: all worlds take turns, and the
+first seed is 0. And whether so many seeds find anything in minirun as it is: a failure is a bug of it, or a false
+alarm.
 
     python -m tests.finds --seeds 1000                      a table over all planted bugs
     python -m tests.finds --seeds 300 seq_gap stale_check_by_time --worlds own
-    python -m tests.finds --make --seeds 200                the corpora of tests/corpora, from minirun as it is
     python -m tests.finds --clean --seeds 20000 --begin 1000000     all worlds of minirun as it is, by turns
 """
 
@@ -24,60 +23,47 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from minirun.simulation import Corpus
-from minirun.simulation._explore import Explored, explore
+from minirun.simulation._explore import Explored
 
 from .mutating import ELSEWHERE, EVERYWHERE, TESTS, Mutant, mutants, plant, without_hints, world_of
+from .simulation.stores import explore
 
-__all__ = ["CORPORA", "WAYS", "search"]
+__all__ = ["search"]
 
-CORPORA = TESTS / "corpora"
-WAYS = ("fresh", "guided", "corpus")
-# Inputs of a corpus that ships: each search of the table begins with those of all worlds.
-INPUTS_MAX = 8
 # How much of a failure is printed: some have all tasks as they were.
 QUOTED_CHARS_MAX = 600
 
 
-def search(way: str, seeds: int, names: Sequence[str]) -> Iterator[Explored]:
-    """Simulate so many worlds, by turns: the inputs of a corpus count as seeds do."""
+def search(seeds: int, names: Sequence[str]) -> Iterator[Explored]:
+    """Simulate so many worlds, by turns."""
     searches = []
     for place, name in enumerate(names):
         scenario, options = world_of(name)
         own = range(place, seeds, len(names))
-        searches.append(explore(scenario, own, options, shrinks=lambda _: False, corpus=_corpus(way, name)))
+        searches.append(explore(scenario, own, options, shrinks=lambda _: False))
     for seed in range(seeds):
         yield next(searches[seed % len(names)])
 
 
-def _corpus(way: str, name: str) -> Corpus | None:
-    if way == "fresh":
-        return None
-    return Corpus(CORPORA, name) if way == "corpus" else Corpus()
-
-
-def find(ways: Sequence[str], seeds: int, names: Sequence[str]) -> None:
-    """Print for each way how many seeds it took until a world failed (None: none did), how, and the time it took."""
+def find(seeds: int, names: Sequence[str]) -> None:
+    """Print how many seeds it took until a world failed (None: none did), how, and the time it took."""
     logging.disable(logging.CRITICAL)
-    told: dict[str, Any] = {}
-    for way in ways:
-        began = time.process_time()
-        failed = (
-            (number, type(explored.outcome.failure).__name__, names[(number - 1) % len(names)], explored.origin)
-            for number, explored in enumerate(search(way, seeds, names), 1)
-            if explored.outcome.failure is not None
-        )
-        told[way] = (*next(failed, (None, "", "", "")), time.process_time() - began)
-    print(json.dumps(told))
+    began = time.process_time()
+    failed = (
+        (number, type(explored.outcome.failure).__name__, names[(number - 1) % len(names)], explored.seed)
+        for number, explored in enumerate(search(seeds, names), 1)
+        if explored.outcome.failure is not None
+    )
+    print(json.dumps((*next(failed, (None, "", "", None)), time.process_time() - began)))
 
 
-def find_in_process(mutant: Mutant, ways: Sequence[str], seeds: int, names: Sequence[str]) -> dict[str, Any]:
+def find_in_process(mutant: Mutant, seeds: int, names: Sequence[str]) -> list[Any]:
     """The same for a planted bug."""
     with tempfile.TemporaryDirectory() as folder:
         plant(mutant, Path(folder))
         program = (
             f"from tests import planted; planted.use({folder!r}); from tests.finds import find;"
-            f" find({list(ways)}, {seeds}, {list(names)})"
+            f" find({seeds}, {list(names)})"
         )
         done = subprocess.run(
             [sys.executable, "-c", program],
@@ -88,34 +74,28 @@ def find_in_process(mutant: Mutant, ways: Sequence[str], seeds: int, names: Sequ
             check=False,
         )
         assert done.returncode == 0, f"the search for {mutant.name} has ended badly:\n{done.stdout}{done.stderr}"
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        found: list[Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 
 
-def table(
-    chosen: Sequence[Mutant], ways: Sequence[str], seeds: int, *, own_worlds: bool, kept: Path | None = None
-) -> None:
+def table(chosen: Sequence[Mutant], seeds: int, *, own_worlds: bool, kept: Path | None = None) -> None:
     """
-    Print a line for each planted bug, and how many each way has found. What stands in the file *kept*, a line of JSON
-    each, is not looked for again; what is found is added to it. It is of one sort of search: the same ways and seeds.
+    Print a line for each planted bug, and how many were found. What stands in the file *kept*, a line of JSON each, is
+    not looked for again; what is found is added to it. It is of one sort of search: the same seeds.
     """
-    counts = dict.fromkeys(ways, 0)
-    taken = dict.fromkeys(ways, 0)
+    number = taken = 0
     known = {} if kept is None or not kept.exists() else dict(map(json.loads, kept.read_text().splitlines()))
-    print(f"{'':40} " + "".join(f"{way:>10}" for way in ways))
     for mutant in chosen:
         names = (mutant if own_worlds else without_hints(mutant)).worlds
-        found = known.get(mutant.name) or find_in_process(mutant, ways, seeds, names)
+        found = known.get(mutant.name) or find_in_process(mutant, seeds, names)
         if kept is not None and mutant.name not in known:
             with kept.open("a") as file:
                 file.write(json.dumps([mutant.name, found]) + "\n")
-        for way in ways:
-            counts[way] += found[way][0] is not None
-            taken[way] += found[way][0] or seeds
-        print(f"{mutant.name:40} " + "".join(f"{found[way][0] or '-':>10}" for way in ways), flush=True)
-    print(f"{f'found, of {len(chosen)}':40} " + "".join(f"{counts[way]:>10}" for way in ways))
-    rates = (1000 * counts[way] / max(taken[way], 1) for way in ways)
-    print(f"{'found per 1 000 seeds':40} " + "".join(f"{rate:>10.2f}" for rate in rates))
+        number += found[0] is not None
+        taken += found[0] or seeds
+        print(f"{mutant.name:40} {found[0] or '-':>10}", flush=True)
+    print(f"{f'found, of {len(chosen)}':40} {number:>10}")
+    print(f"{'found per 1 000 seeds':40} {1000 * number / max(taken, 1):>10.2f}")
 
 
 def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
@@ -144,7 +124,7 @@ def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
             counts[name] += 1
             if explored.outcome.failure is not None:
                 failed += 1
-                print(f"{name}, {explored.origin}: {explored.outcome.failure!r}"[:QUOTED_CHARS_MAX], flush=True)
+                print(f"{name}, seed {explored.seed}: {explored.outcome.failure!r}"[:QUOTED_CHARS_MAX], flush=True)
             if counts.total() % 1000 == 0:
                 spent = sum(taken.values())
                 print(f"{counts.total()} seeds, {failed} failed, {spent:.0f} s of processor time", flush=True)
@@ -157,37 +137,20 @@ def clean(seeds: int, begin: int, names: Sequence[str]) -> bool:
     return not failed
 
 
-def make(seeds: int, names: Sequence[str]) -> None:
-    """Write the corpora anew: what so many seeds of each world meet, as far as a few inputs meet it."""
-    logging.disable(logging.CRITICAL)
-    for name in names:
-        scenario, options = world_of(name)
-        corpus = Corpus(CORPORA, name, inputs_max=INPUTS_MAX)
-        for explored in explore(scenario, range(seeds), options, corpus=corpus):
-            explored.outcome.check()
-        corpus.save()
-        print(f"{name}: {len(corpus.inputs)} inputs", flush=True)
-
-
 def main() -> None:
     """Do what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="planted bugs; with --make or --clean worlds; or all")
+    parser.add_argument("names", nargs="*", help="planted bugs; with --clean worlds; or all")
     parser.add_argument("--seeds", type=int, default=300)
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--worlds", choices=("all", "own"), default="all", help="own: those that the planted bug names")
     parser.add_argument("--kept", type=Path, help="a file with the lines of a table that was interrupted, and goes on")
-    parser.add_argument("--make", action="store_true")
     parser.add_argument("--clean", action="store_true")
     parser.add_argument("--begin", type=int, default=0, help="the first seed of --clean")
     options = parser.parse_args()
-    if options.make:
-        make(options.seeds, options.names or [*EVERYWHERE, *ELSEWHERE])
-        return
     if options.clean:
         sys.exit(not clean(options.seeds, options.begin, options.names or [*EVERYWHERE, *ELSEWHERE]))
     chosen = [mutant for mutant in mutants() if not options.names or mutant.name in options.names]
-    table(chosen, options.ways, options.seeds, own_worlds=options.worlds == "own", kept=options.kept)
+    table(chosen, options.seeds, own_worlds=options.worlds == "own", kept=options.kept)
 
 
 if __name__ == "__main__":

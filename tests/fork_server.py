@@ -61,7 +61,7 @@ MINIRUN = BARE.replace("hypothesis ", "").replace(" pytest", "") + (
 PYTEST = (
     "asyncio attrs cattrs.preconf difflib hypothesis.strategies pytest _pytest.debugging pytest_trio.plugin sqlite3"
     " trio trio.testing unittest.mock"
-    " minirun minirun.simulation._pytest minirun.simulation._explore minirun.simulation._mutate"
+    " minirun minirun.simulation._pytest minirun.simulation._explore"
     " minirun.simulation._processes minirun.simulation._report minirun.simulation._watchdog minirun.testing"
 )
 NOT_REWRITTEN = ("-W", "ignore::pytest.PytestAssertRewriteWarning")

@@ -18,6 +18,7 @@ from minirun.workflow._tool_node import ToolNodeError
 from .graph_laws import attempts_in, check_graph_log
 from .graphs import BrokenError, Ground, build
 from .laws import Log, expect, read_logs
+from .simulation.stores import checks_of
 from .sketches import Sketch, draw
 from .waiting import (
     ENDS,
@@ -60,10 +61,10 @@ class WorldGround(Ground):
         stored = [] if may_run_twice(world) else self._stored(ctx.invocation_id)
         if path in (event.actions.replay.ended for event in stored):
             law = "a node that has ended is not run again"
-            world._fail(f"{law}: {path}", law)
+            world.fail(f"{law}: {path}", law)
         if (path, ctx.attempt_count) in attempts_in(stored):
             law = "an attempt that has failed is not made again"
-            world._fail(f"{law}: {path}, attempt {ctx.attempt_count}", law)
+            world.fail(f"{law}: {path}, attempt {ctx.attempt_count}", law)
         await world.sleep(world.choices.choose(2, "the node takes its time"))
 
     def stumble(self, *, in_step: bool = False) -> None:
@@ -76,7 +77,7 @@ class WorldGround(Ground):
             raise BrokenError
 
     def _stored(self, invocation_id: str) -> Log:
-        logs = self._world._ledger.logs.values()
+        logs = checks_of(self._world).ledger.logs.values()
         return [event for log in logs for event in log if event.invocation_id == invocation_id]
 
     async def effect(self, key: str, invocation_id: str) -> None:

@@ -40,13 +40,14 @@ from minirun.runtime import CallbackContext
 from minirun.sessions import GetSessionConfig, InvocationStatus, SessionKey
 from minirun.sessions._compactions import Compaction, CompactionFold
 from minirun.simulation import ChaosLlm, World
-from minirun.simulation._sqlite_store import SqliteStore
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig, ToolContext, load_artifacts, load_memory, preload_memory
 from minirun.types import Content, Part
 
 from .helpers import Logic, Place
 from .laws import expect, hurry_up, read_logs
+from .simulation.stores import checks_of
+from .simulation.stores.sqlite_store import SqliteStore
 
 __all__ = ["annals", "diary", "studio"]
 
@@ -310,8 +311,8 @@ ACCIDENTS = ("crash", "stall", "conflict", "disk fault", "disk full", "slow disk
 
 def check_staged(world: World) -> None:
     """What no event has named is dropped at the end of its run, where nothing kept it from that."""
-    if isinstance(world._store, SqliteStore) and not any(world.coverage[what] for what in ACCIDENTS):
-        left = world._store._rows("SELECT artifact, version FROM artifact_versions WHERE stager IS NOT NULL")
+    if isinstance(world.store, SqliteStore) and not any(world.coverage[what] for what in ACCIDENTS):
+        left = world.store._rows("SELECT artifact, version FROM artifact_versions WHERE stager IS NOT NULL")
         expect(not left, f"the versions {left} are staged, and nobody will name them")
 
 
@@ -322,7 +323,7 @@ def check_drawn(world: World, user: str, session: str, log: Sequence[Event]) -> 
         results = [response.response.get("result") for response in event.get_function_responses()]
         drawn = {number for number in results if isinstance(number, int)}
         named = {number for name, number in event.actions.named_artifacts() if name == key.filename}
-        lost = {number for number in drawn - named if not world.artifacts._may_be_gone(key, number)}
+        lost = {number for number in drawn - named if not checks_of(world).artifacts._may_be_gone(key, number)}
         newest = event.actions.artifact_delta.get(key.filename)
         if results:
             is_newest = newest == max(drawn & named, default=None)
@@ -374,7 +375,7 @@ async def check_rewind(world: World, runner: Runner) -> None:
     names = list(dict.fromkeys(event.invocation_id for event in session.events if event.author == "user"))
     meanwhile = await read_all(runner, "ada")
     expect(newest_of(meanwhile)["draft"] != newest_of(before).get("draft"), "what was saved is not the newest")
-    if world._store.forks_copy:
+    if checks_of(world).store.forks_copy:
         forked: Place = {"user_id": "ada", "session_id": "past"}
         await runner.session_service.fork_session(
             app_name="app", **place, at_seq=len(log) - 1, new_session_id=forked["session_id"]
@@ -384,7 +385,7 @@ async def check_rewind(world: World, runner: Runner) -> None:
     await runner.rewind_async(**place, rewind_before_invocation_id=names[-2] or "")
     after = await read_all(runner, "ada")
     wanted, newest = newest_of(before), newest_of(after)
-    if world.coverage["crash"] and not world._store.forks_copy:
+    if world.coverage["crash"] and not checks_of(world).store.forks_copy:
         # a rewind whose process died before it was stored has hidden what the log names, and the next one shows it
         named = {name for event in log for name, _ in event.actions.named_artifacts()}
         newest = {name: part for name, part in newest.items() if name in wanted or name not in named}
@@ -401,7 +402,7 @@ async def check_houses(world: World, runner: Runner) -> None:
     assert service is not None
     before = await read_all(runner, "ada")
     profile = {version: part for version, part in before.items() if version[0].startswith("user:")}
-    if world._store.forks_copy:
+    if checks_of(world).store.forks_copy:
         await sessions.fork_session(app_name="app", user_id="ada", session_id=SESSION, new_session_id="twin")
         twin: dict[str, Any] = {"app_name": "app", "user_id": "ada", "session_id": "twin"}
         for name, part in newest_of(before).items():
@@ -520,7 +521,8 @@ async def check_remembered(world: World, runner: Runner, user: str, events: Sequ
     assert service is not None
     for _ in range(2):
         await service.add_events_to_memory(app_name="app", user_id=user, session_id=SESSION, events=events)
-    forgotten = {name for scope, names in world.memories._may_be_gone.items() if scope[1] == user for name in names}
+    may_be_gone = checks_of(world).memories._may_be_gone
+    forgotten = {name for scope, names in may_be_gone.items() if scope[1] == user for name in names}
     for event in events:
         for word in WORD.findall(event.text):
             found = await service.search_memory(app_name="app", user_id=user, query=word, limit=MEMORIES_MAX)

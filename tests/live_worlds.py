@@ -20,13 +20,13 @@ from minirun.errors import SessionBusyError, StaleSessionError, StorageError
 from minirun.models import BaseLlm, LlmRequest
 from minirun.sessions import InvocationStatus
 from minirun.simulation import World
-from minirun.simulation._simulate import Scenario
 
 from .helpers import Place
 from .laws import expect, read_logs
 from .live_laws import check, check_cut_off
 from .live_plans import CALM, WILD, drawn
 from .live_talks import Book, agent_of, book_of, talk
+from .simulation.stores import Scenario
 
 __all__ = ["LIVE", "calls"]
 

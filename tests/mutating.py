@@ -30,11 +30,12 @@ from typing import Any
 import attrs
 
 import minirun
-from minirun.simulation import RecordedChoices, SeededChoices, shrink, simulate
+from minirun.simulation import RecordedChoices, SeededChoices
 
 from .fork_server import BARE, run
 from .planted import SWAPPED, can_swap
 from .planting import Change, changed
+from .simulation.stores import shrink, simulate
 from .worlds import KEEPING, SHARING, WORLDS
 
 __all__ = [

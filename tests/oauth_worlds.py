@@ -117,7 +117,7 @@ class Network:
             # of two, one is dead: the one before, or whose request was on its way when its process died
             died = not {self._asked_by[refresh], self._process()} <= living | {""}
             if refresh not in self._lost and not died:
-                self._world._fail("a refresh token was used twice", "two have renewed with it, or the new one was lost")
+                self._world.fail("a refresh token was used twice", "two have renewed with it, or the new one was lost")
             self._world.reached("a process died with a token" if died else "a lost answer was noticed")
         self._asked_by[refresh] = self._process()
         access, since = self._got[refresh]
@@ -125,7 +125,7 @@ class Network:
         is_early = trio.current_time() < since + 0.9 * self.server.life_s - 2 * DELAYS_S[-1]
         jumped = self._world.coverage["clock set forward"] or self._world.coverage["clock set back"]
         if works and is_early and not jumped:
-            self._world._fail("a token was renewed that works, and does not end soon", "nobody had a reason")
+            self._world.fail("a token was renewed that works, and does not end soon", "nobody had a reason")
         self._world.reached("a token was renewed")
 
 

@@ -12,8 +12,9 @@ import trio
 
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent
 from minirun.simulation import World
-from minirun.simulation._simulate import Scenario
 from minirun.testing import ScriptedLlm, call
+
+from .simulation.stores import Scenario
 
 __all__ = ["PEOPLE", "SCENARIOS", "Bank", "answer", "four", "look_up", "money", "tools"]
 

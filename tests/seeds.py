@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from minirun.simulation import SeededChoices, simulate
-from minirun.simulation._simulate import Scenario
+from minirun.simulation import SeededChoices
+
+from .simulation.stores import Scenario, simulate
 
 __all__ = ["coverage_of_all", "coverage_until"]
 

@@ -41,6 +41,7 @@ from minirun.tools import BaseTool, BaseToolset, FunctionTool, RetryConfig, Tool
 from minirun.types import Content, FunctionResponse, Part
 
 from .laws import check_calls, expect, read_logs
+from .simulation.stores import checks_of
 
 __all__ = ["Diary", "Forest", "HookError", "Plan", "draw", "grow", "trees"]
 
@@ -220,7 +221,7 @@ class Diary:
 
     def fail(self, law: str, message: str) -> NoReturn:
         """Say that a law is broken."""
-        self.world._fail(f"{law}: {message}", law)
+        self.world.fail(f"{law}: {message}", law)
         raise AssertionError
 
     # --- the course of agents
@@ -824,7 +825,7 @@ def check_log(forest: Forest, log: Sequence[Event]) -> None:
         is_recovered = any(_error_of(one) == "outcome_unknown" for one in event.get_function_responses())
         if event.id in forest.looked_at and not looked_at and not is_recovered:
             law = "what an on_event hook makes of an event is stored"
-            forest.world._fail(f"{law}: it has answered to event {event.seq}, which is {event}", law)
+            forest.world.fail(f"{law}: it has answered to event {event.seq}, which is {event}", law)
         responses = event.get_function_responses()
         if responses:
             _check_results(forest, event, responses)
@@ -847,7 +848,7 @@ def _check_results(forest: Forest, event: Event, responses: Sequence[FunctionRes
             response.response
         ) != dict(expected):
             law = "a result is stored, whatever the hooks do"
-            forest.world._fail(f"{law}: {response.name} returned {expected}, stored is {response.response}", law)
+            forest.world.fail(f"{law}: {response.name} returned {expected}, stored is {response.response}", law)
 
 
 def _error_of(response: FunctionResponse) -> str:
@@ -878,7 +879,7 @@ def _check_writes(forest: Forest, event: Event, responses: Sequence[FunctionResp
     found |= {key: ("add", op["add"]) for key, op in actions.state_ops.items() if key in KEYS}
     if found != merged:
         law = "a turn writes what its successful calls have written"
-        forest.world._fail(f"{law}: event {event.seq} writes {found}, the calls {merged}", law)
+        forest.world.fail(f"{law}: event {event.seq} writes {found}, the calls {merged}", law)
 
 
 def _check_conflicts(forest: Forest, log: Sequence[Event]) -> None:
@@ -906,7 +907,7 @@ def _check_conflicts(forest: Forest, log: Sequence[Event]) -> None:
         if sorted(expected) != list(event.actions.state_conflicts):
             law = "an event names the conflicts of parallel writers, and nothing else"
             found = list(event.actions.state_conflicts)
-            forest.world._fail(f"{law}: event {event.seq} names {found}, expected {sorted(expected)}", law)
+            forest.world.fail(f"{law}: event {event.seq} names {found}, expected {sorted(expected)}", law)
 
 
 Region = tuple[str, str, str, int]
@@ -987,7 +988,7 @@ async def check_end(forest: Forest, runner: Runner) -> None:
     for log in logs.values():
         check_calls(world, log, may_be_open=bool(world.faults & {"crash", "storage"}))
         check_log(forest, log)
-    ended = world._ledger.ended
+    ended = checks_of(world).ledger.ended
     for invocation, names in forest.hook_failures.items():
         is_failed = ended.get(invocation) is not InvocationStatus.COMPLETED
         expect(is_failed, f"a run is completed, and these hooks have failed in it: {names}")

@@ -38,6 +38,7 @@ from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import Logic, Place
 from .laws import Log, at_rest, expect, hurry_up, kind_of, read_logs
+from .simulation.stores import checks_of
 
 __all__ = ["office", "orders"]
 
@@ -80,11 +81,11 @@ class Outside:
         if self.times[key] > 1:
             self._world.reached("done again, its record was lost")
         if self.is_recorded(key) and not may_run_twice(self._world):
-            self._world._fail(f"what {key} stands for is recorded, and is done again", "what is recorded is not done")
+            self._world.fail(f"what {key} stands for is recorded, and is done again", "what is recorded is not done")
 
     def is_recorded(self, key: str) -> bool:
         """Whether the log tells that it was done."""
-        return any(_is_record(event, key) for log in self._world._ledger.logs.values() for event in log)
+        return any(_is_record(event, key) for log in checks_of(self._world).ledger.logs.values() for event in log)
 
     def check(self, records: set[str], completed: set[str]) -> None:
         """
@@ -656,7 +657,7 @@ async def office(world: World) -> None:
 
 def is_said(world: World, invocation: str, text: str) -> bool:
     """Whether it is recorded that an invocation has said what begins with *text*."""
-    logs = world._ledger.logs.values()
+    logs = checks_of(world).ledger.logs.values()
     return any(event.invocation_id == invocation and event.text.startswith(text) for log in logs for event in log)
 
 

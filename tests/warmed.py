@@ -19,7 +19,7 @@ from minirun._codec import from_json, to_json
 from minirun.testing import ScriptedLlm, call
 
 # What would begin a command, and what only tests use: it takes as long to import as all else.
-LEFT = ("minirun.__main__", "minirun._pytest_plugin", "minirun.simulation._pytest", "minirun.simulation._strategy")
+LEFT = ("minirun.__main__", "minirun._pytest_plugin", "minirun.simulation._pytest")
 
 for found in pkgutil.walk_packages(minirun.__path__, "minirun."):
     if found.name not in LEFT:

@@ -35,8 +35,7 @@ from minirun.events import EventActions
 from minirun.models import LlmRequest
 from minirun.runtime import CallbackContext, ReadonlyContext, Run
 from minirun.sessions import InvocationStatus
-from minirun.simulation import ChaosLlm, SeededChoices, World, simulate
-from minirun.simulation._simulate import Scenario, Storage
+from minirun.simulation import ChaosLlm, SeededChoices, World
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, ToolContext, exit_loop
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
@@ -48,6 +47,7 @@ from .helpers import Logic, Place
 from .keeping import annals, diary, studio
 from .laws import UNANSWERED, Log, check_calls, check_shown, expect, hurry_up, kind_of, read_logs
 from .scribes import scribes, spenders
+from .simulation.stores import Scenario, Storage, simulate
 from .trees import trees
 from .vaults import vaults
 from .waiting import office, orders

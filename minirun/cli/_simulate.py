@@ -1,14 +1,20 @@
-"""`minirun simulate`: one scenario, many seeds, several processes; or one failure again."""
+"""`minirun simulate`: one scenario and many seeds, or one failure again."""
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import re
 import shlex
+import subprocess
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,44 +25,43 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ..errors import ConfigurationError
-from ..simulation import Corpus, CorpusError, why_unavailable
-from ..simulation._corpus import Learned
+from ..simulation._choices import SeededChoices
 from ..simulation._explore import (
+    TWICE_EVERY_SEEDS,
     CoverageError,
+    Explored,
     NondeterminismError,
     Settings,
     check_faults,
     check_reached,
     checked_options,
+    explore,
+    first_difference,
+    plain_options,
     replay,
     settings,
 )
-from ..simulation._kept import KeptFileError, file_of, keep, read_kept
-from ..simulation._report import headline, report, story
+from ..simulation._kept import KeptFileError, file_of, keep, kept_of, read_kept
+from ..simulation._report import headline, report, story, tidied
+from ..simulation._simulate import Outcome
+from ..simulation._simulate import simulate as simulate_once
 from ._load import load_scenario
 from ._show import plain, write
-from ._workers import Broken, Found, Message, Search, Tally, Workers, World, raised
 
-__all__ = ["simulate"]
+__all__ = ["compare_seeds", "simulate"]
 
 # How a shell reports a program that was ended by SIGINT (128 + 2).
 INTERRUPTED = 130
-# How often the display is drawn, and how often a line is printed where there is no terminal.
-DRAW_EVERY_S = 0.25
+# How often a line is printed where there is no terminal.
 LINE_EVERY_S = 10.0
 # How many coverage counters fit into a line.
 COUNTERS_SHOWN = 4
-# What takes so much longer than the search was given does not end. A seed is ended by its watchdog after six minutes,
-# with its process if it must be; shrinking is bounded in steps, which take some minutes on a busy machine.
-OVERTIME_S = 1_200.0
+# The hashes of strings in the process that runs every 20th seed once more. If the user has set them for all processes,
+# sets of strings are in one order everywhere, and there is no such process.
+HASH_SEED = "PYTHONHASHSEED"
+OTHER_HASH_SEED = "1"
 # What shows that a folder is a project's: where pytest has its root, too.
 ROOT_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
-
-
-def _not_empty(context: click.Context, parameter: click.Parameter, value: str | None) -> Path | None:
-    if value == "":
-        raise click.BadParameter("expected a folder, found an empty name", context, parameter)
-    return None if value is None else Path(value)
 
 
 def _not_nan(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -69,7 +74,6 @@ def _not_nan(context: click.Context, parameter: click.Parameter, value: float | 
 @click.argument("target", metavar="FILE.py::name")
 @click.option("--seeds", type=click.IntRange(1), help="How many seeds; the marker's, or 100.")
 @click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True, help="The first of them.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="How many processes search.")
 @click.option(
     "--minutes",
     type=click.FloatRange(0, min_open=True),
@@ -77,24 +81,17 @@ def _not_nan(context: click.Context, parameter: click.Parameter, value: float | 
     help="Stop then; without --seeds search until then.",
 )
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure; tell one of each kind.")
-@click.option(
-    "--corpus", type=click.Path(file_okay=False), callback=_not_empty, help="A folder of inputs that guide the search."
-)
 @click.option("--replay", "file", type=click.Path(path_type=Path), help="Run the choices of a kept failure instead.")
 @click.option("--faults", help="What may go wrong, such as crash,storage; or all; or none.")
-@click.option("--storage", help="sqlite, or memory, which is faster.")
 @click.option("--processes", type=click.IntRange(1), help="How many simulated processes serve the users.")
 def simulate(
     target: str,
     seeds: int | None,
     first_seed: int,
-    jobs: int,
     minutes: float | None,
     keep_going: bool,
-    corpus: Path | None,
     file: Path | None,
     faults: str | None,
-    storage: str | None,
     processes: int | None,
 ) -> None:
     """
@@ -103,7 +100,7 @@ def simulate(
     The arguments of its marker `simulation` are the defaults, if it has one. A failure is shrunk, told, and kept in
     .minirun/failures, from where --replay runs it again. Exits with 1 if something failed.
     """
-    given = {"storage": storage, "processes": processes, "faults": None if faults is None else _named(faults)}
+    given = {"processes": processes, "faults": None if faults is None else _named(faults)}
     given = {name: value for name, value in given.items() if value is not None}
     try:
         scenario = _Scenario.load(target, given)
@@ -112,11 +109,8 @@ def simulate(
             status = _replay(scenario, file, given)
         else:
             wanted = scenario.settings.seeds if seeds is None and minutes is None else seeds
-            learned = scenario.corpus(corpus)
-            inputs = None if learned is None else tuple(learned.inputs)
-            search = Search(target, scenario.test, scenario.settings.options, first_seed, wanted, jobs, inputs)
-            status = _Searching(scenario, search, minutes, keep_going, learned).run()
-    except (ConfigurationError, CorpusError, KeptFileError) as error:
+            status = _Searching(scenario, given, first_seed, wanted, minutes, keep_going).run()
+    except (ConfigurationError, KeptFileError) as error:
         raise click.UsageError(plain(str(error))) from error
     except KeyboardInterrupt:
         status = INTERRUPTED
@@ -126,7 +120,7 @@ def simulate(
 def _refuse_what_searches() -> None:
     """Refuse the options that a replay does not heed."""
     context = click.get_current_context()
-    for name in ("seeds", "first_seed", "jobs", "minutes", "keep_going", "corpus"):
+    for name in ("seeds", "first_seed", "minutes", "keep_going"):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = name.replace("_", "-")
             raise click.UsageError(f"expected --replay or --{option}, found both: a replay searches nothing")
@@ -152,11 +146,6 @@ class _Scenario:
         """Where its failure is kept."""
         return file_of(self.root, self.test)
 
-    def corpus(self, named: Path | None) -> Corpus | None:
-        """The corpus in the folder that was *named*, or else in that of the marker."""
-        folder = named or self.settings.corpus_in(self.root)
-        return None if folder is None else Corpus(folder, self.test)
-
     @classmethod
     def load(cls, target: str, given: Mapping[str, Any]) -> _Scenario:
         path, function, (args, kwargs) = load_scenario(target)
@@ -176,11 +165,6 @@ def _root(path: Path) -> Path:
     return next((folder for folder in folders if any((folder / name).is_file() for name in ROOT_FILES)), folders[0])
 
 
-def _check_disk(options: Mapping[str, Any]) -> None:
-    if options["storage"] == "sqlite" and why_unavailable() is not None:
-        raise click.ClickException(f"no simulated disk here, use --storage memory: {why_unavailable()}")
-
-
 # --- one failure again ------------------------------------------------------------------------------------------------
 
 
@@ -189,17 +173,16 @@ def _replay(scenario: _Scenario, file: Path, given: Mapping[str, Any]) -> int:
     kept = read_kept(file)
     if kept.test.partition("::")[2] != scenario.test.partition("::")[2]:
         raise click.UsageError(plain(f"{file}: expected a failure of {scenario.target}, found one of {kept.test}"))
-    options = checked_options({**kept.options, **given})
-    _check_disk(options)
+    options = checked_options(**{**scenario.settings.options, **kept.options, **given})
     outcome = replay(scenario.function, kept.choices, options)
     console = Console()
     if outcome.failure is None:
         write(console, f"no failure; {kept.failure} was kept by minirun {kept.minirun}: {kept.message}")
         return 0
-    write(console, raised(outcome.failure), "red")
+    write(console, _raised(outcome.failure), "red")
     commands = [shlex.join(["minirun", "simulate", scenario.target, "--replay", str(file)])]
     head = headline(kept.headline, outcome)
-    write(console, story(head, options, report(outcome), kept=str(file), commands=commands))
+    write(console, story(head, plain_options(options), report(outcome), kept=str(file), commands=commands))
     return 1
 
 
@@ -210,81 +193,89 @@ class _Searching:
     """One search, and what is known of it so far."""
 
     def __init__(
-        self, scenario: _Scenario, search: Search, minutes: float | None, keep_going: bool, corpus: Corpus | None
+        self,
+        scenario: _Scenario,
+        given: Mapping[str, Any],
+        first_seed: int,
+        seeds: int | None,
+        minutes: float | None,
+        keep_going: bool,
     ) -> None:
-        _check_disk(search.options)
         self._scenario = scenario
-        self._search = search
+        self._given = given
+        self._wanted = seeds
+        self._numbers = count(first_seed) if seeds is None else iter(range(first_seed, first_seed + seeds))
         self._keep_going = keep_going
-        self._corpus = corpus
         self._began_s = time.monotonic()
         self._deadline_s = None if minutes is None else self._began_s + 60 * minutes
         self._seeds = self._failures = 0
         self._coverage: Counter[str] = Counter()
-        self._found: dict[str, Found] = {}
-        self._broken: list[str] = []
-        self._worlds: dict[int, World] = {}
-        """What one of two processes has told of a seed."""
+        self._found: dict[str, Explored] = {}
+        self._broken = ""
         self._different: list[str] = []
+        self._digests: dict[int, str] = {}
+        """Of every 20th seed that has passed, what it came to."""
 
     def run(self) -> int:
         """Search, and tell what was found."""
         is_interrupted = False
         try:
-            with Workers(self._search) as workers, _display(self._search.seeds) as show:
-                while workers.are_working:
-                    for message in workers.received(DRAW_EVERY_S):
-                        self._hear(message)
-                    if self._is_over():
-                        workers.stop()
-                    if self._is_overdue():
-                        self._broken.append("what it had in hand does not end")
-                        break
-                    show(self)
+            with _display(self._wanted) as show, open(os.devnull, "w") as nowhere:
+                with redirect_stdout(nowhere):  # what scenarios print for every seed
+                    self._search(show)
+                    if not self._is_over():
+                        self._compare()
         except KeyboardInterrupt:
             write(Console(stderr=True), "interrupted")
             is_interrupted = True
-        if self._corpus is not None:
-            self._save(self._corpus)
         status = self._tell()
         return INTERRUPTED if is_interrupted else status
 
-    def _save(self, corpus: Corpus) -> None:
-        """Keep what was learned; where that cannot be, say why: what was found has to be told anyway."""
-        before = len(corpus.inputs)
-        try:
-            corpus.save()
-        except OSError as error:
-            write(Console(stderr=True), f"the corpus could not be kept: {error}", "red")
-        else:
-            write(Console(), f"corpus: {len(corpus.inputs)} inputs (before: {before})")
-
-    def _hear(self, message: Message) -> None:
-        if isinstance(message, Tally):
-            self._seeds += message.seeds
-            self._failures += message.failures
-            self._coverage.update(message.coverage)
-        elif isinstance(message, Broken):
-            self._broken.append(message.why)
-        elif isinstance(message, Learned):
-            assert self._corpus is not None, "without a corpus nothing is learned"
-            self._corpus.told(message)
-        elif isinstance(message, World):
-            before = self._worlds.pop(message.seed, None)
-            if before is None:
-                self._worlds[message.seed] = message
-            elif difference := before.difference(message):
-                self._different.append(difference)
-        else:
-            self._found.setdefault(message.kind, message)
-
-    def _is_overdue(self) -> bool:
-        return self._deadline_s is not None and time.monotonic() > self._deadline_s + OVERTIME_S
+    def _search(self, show: Any) -> None:
+        options, function = self._scenario.settings.options, self._scenario.function
+        for explored in explore(function, self._numbers, options, shrinks=lambda each: _kind(each) not in self._found):
+            self._seeds += 1
+            self._coverage += explored.coverage
+            failure = explored.outcome.failure
+            if failure is not None:
+                self._failures += 1
+                self._found.setdefault(_kind(failure), explored)
+            elif explored.seed % TWICE_EVERY_SEEDS == 0:
+                self._digests[explored.seed] = explored.outcome.digest
+            show(self)
+            if self._is_over() or self._is_late():
+                break
 
     def _is_over(self) -> bool:
-        is_late = self._deadline_s is not None and time.monotonic() > self._deadline_s
-        has_found = bool(self._found) or bool(self._different)
-        return is_late or bool(self._broken) or (has_found and not self._keep_going)
+        return bool(self._found) and not self._keep_going
+
+    def _is_late(self) -> bool:
+        return self._deadline_s is not None and time.monotonic() > self._deadline_s
+
+    def _compare(self) -> None:
+        """Let a process in which strings have other hashes run every 20th seed, and find the worlds that differ."""
+        if not self._digests or os.environ.get(HASH_SEED, "random") != "random":
+            return
+        program = "from minirun.cli._simulate import compare_seeds; compare_seeds()"
+        asked = {"target": self._scenario.target, "given": dict(self._given), "digests": self._digests}
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            input=json.dumps(asked),
+            env={**os.environ, HASH_SEED: OTHER_HASH_SEED},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            self._broken = f"the process with other hashes has ended with exit status {done.returncode}"
+            return
+        for seed, there in json.loads(done.stdout.splitlines()[-1]):
+            options = self._scenario.settings.options
+            here = _log_of(simulate_once(self._scenario.function, SeededChoices(seed), **options))
+            self._different.append(
+                f"seed {seed} is another world where strings have other hashes: {first_difference(here, there)}; sort"
+                f" the sets on whose order it depends. {HASH_SEED} set to a number gives all processes one order"
+            )
 
     # --- telling
 
@@ -295,7 +286,7 @@ class _Searching:
 
     @property
     def failures(self) -> str:
-        """How many of them have failed, those included that a process with other hashes runs differently."""
+        """How many of them have failed, or are another world where strings have other hashes."""
         return _count(self._failures + len(self._different), "failure")
 
     def line(self) -> str:
@@ -311,14 +302,14 @@ class _Searching:
         console = Console()
         for place, found in enumerate(self._found.values()):
             self._tell_of(console, found, place)
-        for why in self._broken:
-            write(Console(stderr=True), f"a worker could not go on: {why}", "red")
+        if self._broken:
+            write(Console(stderr=True), self._broken, "red")
         for difference in self._different[:1]:
             write(console, f"{NondeterminismError.__name__}: {difference}", "red")
         seconds = time.monotonic() - self._began_s
         write(console, f"{_count(self._seeds, 'seed')} in {seconds:.1f} s, {self.failures}")
-        for name, count in sorted(self._coverage.items()):
-            write(console, f"  {name}: {count}", "dim")
+        for name, number in sorted(self._coverage.items()):
+            write(console, f"  {name}: {number}", "dim")
         if self._found or self._broken or self._different:
             return 1
         try:
@@ -330,15 +321,51 @@ class _Searching:
             return 1
         return 0
 
-    def _tell_of(self, console: Console, found: Found, place: int) -> None:
-        file = self._scenario.file
+    def _tell_of(self, console: Console, found: Explored, place: int) -> None:
+        file, options, outcome = self._scenario.file, self._scenario.settings.options, found.outcome
         file = file if place == 0 else file.with_name(f"{file.stem}-{place + 1}.json")
-        problem = keep(file, found.kept)
+        problem = keep(file, kept_of(self._scenario.test, found.seed, options, outcome))
         seen = _seen_from_here(file)
-        write(console, found.raised, "red")
+        assert outcome.failure is not None
+        write(console, _raised(outcome.failure), "red")
         commands = [shlex.join(["minirun", "simulate", self._scenario.target, "--replay", seen])]
-        told = story(found.headline, self._search.options, found.report, kept=f"{seen}{problem}", commands=commands)
+        head = headline(f"seed {found.seed}", outcome, found.found_choices)
+        told = story(head, plain_options(options), report(outcome), kept=f"{seen}{problem}", commands=commands)
         write(console, told + "\n")
+
+
+def compare_seeds() -> None:
+    """
+    Run the seeds that standard input names, and print those that come to something else than it says, with their logs.
+
+    It is the program of the process with other hashes.
+    """
+    asked = json.load(sys.stdin)
+    differing = []
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        scenario = _Scenario.load(asked["target"], asked["given"])
+        for seed, digest in asked["digests"].items():
+            outcome = simulate_once(scenario.function, SeededChoices(int(seed)), **scenario.settings.options)
+            if outcome.digest != digest:
+                differing.append((int(seed), _log_of(outcome)))
+    print(json.dumps(differing))
+
+
+def _log_of(outcome: Outcome) -> list[str]:
+    """Return what a seed came to, an entry each."""
+    end = "no failure" if outcome.failure is None else f"fails with {type(outcome.failure).__name__}"
+    return [*map(str, outcome.log), end]
+
+
+def _raised(failure: BaseException) -> str:
+    """Return a failure as Python shows it, without the frames that say nothing."""
+    return "".join(traceback.format_exception(tidied(failure))).rstrip("\n")
+
+
+def _kind(failure: BaseException) -> str:
+    """Return what two failures have in common if they are likely to have one cause: all but numbers."""
+    first_line = str(failure).partition("\n")[0]
+    return f"{type(failure).__name__}: {re.sub(r'[0-9a-f]{8,}|[0-9]+', '#', first_line)}"
 
 
 def _count(number: int, of: str) -> str:

@@ -2,8 +2,8 @@
 Everything that may go one way or another in a simulation is a choice: a number below the number of options.
 
 A simulation is a function of the list of its choices. Where they come from is all that differs between searching
-(`SeededChoices`), replaying and shrinking (`RecordedChoices`), hypothesis (`DrawnChoices`) and exhausting a small
-configuration (`depth_first`). Each keeps what was chosen in `trace`, with words for people.
+(`SeededChoices`), replaying and shrinking (`RecordedChoices`), and exhausting a small configuration (`depth_first`).
+Each keeps what was chosen in `trace`, with words for people.
 
 0 is the dullest option everywhere: the first task goes on, no fault happens. So a list is made simpler by making it
 shorter or its numbers smaller, and what was recorded can be replayed although the program has changed.
@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-__all__ = ["Choice", "Choices", "DrawnChoices", "RecordedChoices", "SeededChoices", "depth_first"]
+__all__ = ["Choice", "Choices", "RecordedChoices", "SeededChoices", "depth_first"]
 
 
 class Choice(NamedTuple):
@@ -41,7 +41,6 @@ class Choices(ABC):
         """What was chosen so far, where there was more than one option."""
         self.seed: int | str | None = None
         """What they follow from, if it is a seed."""
-        self._asked: dict[int, str] = {}  # the labels of those that were explained
 
     def choose(
         self,
@@ -70,12 +69,7 @@ class Choices(ABC):
 
     def explain(self, place: int, label: str) -> None:
         """Say in other words what the choice at *place* was about: by now it is known what it has led to."""
-        self._asked[place] = self.trace[place].label
         self.trace[place] = self.trace[place]._replace(label=label, came_true=len(self.trace))
-
-    def asked(self, place: int) -> str:
-        """The label of the choice at *place* when it was made."""
-        return self._asked.get(place, self.trace[place].label)
 
     @property
     def picks(self) -> list[int]:
@@ -120,27 +114,6 @@ class RecordedChoices(Choices):
 
     def _pick(self, options: int, prefer: Callable[[random.Random], int] | None) -> int:
         return next(self._rest, 0) % options
-
-
-class DrawnChoices(Choices):
-    """
-    Choices from bytes that hypothesis draws, then by randomness from a seed, for which 0 stands for dullness.
-
-    Measured against drawing each choice: failures shrink in a tenth of the examples, and to nothing where they can.
-    """
-
-    def __init__(self, prefix: bytes, tail_seed: int) -> None:
-        super().__init__()
-        self._prefix = iter(prefix)
-        self._tail = random.Random(f"minirun tail {tail_seed}") if tail_seed else None
-
-    def _pick(self, options: int, prefer: Callable[[random.Random], int] | None) -> int:
-        byte = next(self._prefix, None)
-        if byte is not None:
-            return byte % options
-        if self._tail is None:
-            return 0
-        return self._tail.randrange(options) if prefer is None else prefer(self._tail)
 
 
 def depth_first(depth: int | None = None) -> Iterator[Choices]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
@@ -15,21 +14,18 @@ from .._web import Web, WebAnswer, WebFailedError
 from ..env import Env, HostThread
 from ..errors import NotSupportedError, StorageRolledBackError
 from ._schedule import Schedule
-from ._vfs import RecordingVFS
 
-__all__ = ["COMMIT", "EPOCH_S", "Machine", "SimulatedEnv"]
+__all__ = ["EPOCH_S", "Machine", "SimulatedEnv"]
 
 T = TypeVar("T")
 
-# What waits for the disk, in what `Machine.passed` is told.
-COMMIT = "commit"
 # When simulations begin, on the wall clock: 1 January 2030.
 EPOCH_S = 1_893_456_000.0
 
 
 @attrs.define(eq=False)
 class Machine:
-    """What the processes of a world share beside the disk: the schedule, the clock on the wall."""
+    """What the processes of a world share beside the store: the schedule, the clock on the wall."""
 
     schedule: Schedule
     passed: Callable[[str], Awaitable[None] | None]
@@ -49,7 +45,6 @@ class SimulatedEnv(Env):
 
     machine: Machine
     number: int
-    vfs: RecordingVFS | None = None
     is_dead: Callable[[], bool] = _never
     _counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)
 
@@ -96,20 +91,11 @@ class SimulatedEnv(Env):
     ) -> T:
         """Call *fn* here, between two points: others may go on before it and after it, as with a thread."""
         await self.machine.schedule.point("thread begins")
-        meanwhile = self.machine.passed(COMMIT if limiter is None else "thread")  # tools have a limiter
-        if meanwhile is not None:
-            await meanwhile
         try:
             return fn()
         finally:
             with trio.CancelScope(shield=not abandon_on_cancel):
                 await self.machine.schedule.point("thread ends")
-
-    def connect(self, database: str, *, uri: bool = False) -> sqlite3.Connection:
-        """Open a database on the world's disk."""
-        if self.vfs is None or database == ":memory:":
-            return super().connect(database, uri=uri)
-        return self.vfs.connect(database, uri=uri)
 
     @property
     def lives(self) -> bool:
@@ -123,9 +109,10 @@ class SimulatedEnv(Env):
         Raises:
             StorageRolledBackError: The current task is of this process, which is dead.
         """
-        name = self.machine.schedule.name_of(trio.lowlevel.current_task())
-        if self.is_dead() and f"/process {self.number}/" in f"{name}/":
-            raise StorageRolledBackError("this process is dead")
+        if self.is_dead():
+            name = self.machine.schedule.name_of(trio.lowlevel.current_task())
+            if f"/process {self.number}/" in f"{name}/":
+                raise StorageRolledBackError("this process is dead")
 
     def web(self) -> Web:
         """

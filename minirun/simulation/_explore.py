@@ -6,34 +6,27 @@ The rules of this file:
 * A seed is simulated once; every 20th, and every one that fails, twice. The two must be alike in everything: one that
   is not could never be replayed, so that is a failure of its own. The second run of a 20th is strict: it sees more of
   what leaks.
-* A failure is shrunk, and what is left must fail again in the same way before it is told. What goes on without end is
-  shrunk in haste: a tenth of the steps has to do, and only what is left is given all of them.
-* The order of seeds says nothing, so that several processes may share them. With a corpus it does: then each process
-  has a search of its own, over its share of the seeds and of the corpus.
+* A failure is shrunk, and what is left must fail again in the same way before it is told.
+* Seeds are independent of each other, so that they can be shared between processes.
 """
 
 from __future__ import annotations
 
-import inspect
-import os
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import groupby, zip_longest
-from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 import attrs
 
 from ..errors import ConfigurationError, MinirunError
-from ._choices import Choice, Choices, RecordedChoices, SeededChoices
-from ._corpus import Corpus, stripped
+from ._choices import Choice, RecordedChoices, SeededChoices
 from ._faults import COULD_STRIKE, HAS_STRUCK, checked_faults
 from ._guard import LeakError
-from ._report import with_note
+from ._memory_store import MemoryStore
 from ._schedule import STEPS_MAX, LivelockError
-from ._simulate import Outcome, Scenario, check_settings, simulate, simulate_each
+from ._simulate import Outcome, Scenario, check_processes, simulate
 from ._watchdog import WatchdogError
 from ._world import CheckError
 
@@ -47,9 +40,11 @@ __all__ = [
     "checked_options",
     "explore",
     "first_difference",
+    "plain_options",
     "replay",
     "settings",
     "shrink",
+    "stripped",
 ]
 
 T = TypeVar("T")
@@ -60,9 +55,10 @@ TWICE_EVERY_SEEDS = 20
 QUOTED_CHARS_MAX = 300
 # What shrinking may cost, whatever the machine does meanwhile: the same failure shrinks to the same everywhere. Most
 # simulations take 50 to 1 000 steps, at about 0.3 ms each, so that the runs end it; one without end counts as
-# STEPS_MAX steps, however it was noticed: 20 of them are shrunk with.
+# STEPS_MAX steps, however it was noticed.
 SHRINK_RUNS_MAX = 400
 SHRINK_STEPS_MAX = 400_000
+LIVELOCK_RUNS_MAX = 4
 
 
 class NondeterminismError(MinirunError):
@@ -77,26 +73,16 @@ class CoverageError(MinirunError, AssertionError):
 class Explored:
     """What came of one seed."""
 
-    seed: int | None
-    """None if the choices follow from a corpus, too."""
+    seed: int
     outcome: Outcome
     """Where it has failed and was worth it, the shrunk one."""
     coverage: Counter[str]
     """Of the seed itself, before shrinking."""
     found_choices: int
     """How many choices the seed itself has made."""
-    origin: str
-    """What it was, for people: `seed 17`, `seed 17, a mutation,`, `input 3 of the corpus`."""
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
-
-# What `simulate` can be told, beside the scenario and its choices; the three that are named are for this file to say.
-_DEFAULTS = {
-    name: each.default
-    for name, each in inspect.signature(simulate).parameters.items()
-    if each.kind is each.KEYWORD_ONLY and name not in ("deep", "strict", "hasty")
-}
 
 
 @attrs.frozen
@@ -106,79 +92,54 @@ class Settings:
     seeds: int
     reach: tuple[str, ...]
     options: Mapping[str, Any]
-    corpus: Path | None = None
-    """The folder with what begins the search, and guides it."""
     named_faults: tuple[str, ...] = ()
     """The faults that were asked for by their names: `"all"` names none."""
 
-    def corpus_in(self, root: Path) -> Path | None:
-        """
-        Where the corpus is in the project that has this *root*.
 
-        Raises:
-            ConfigurationError: It is elsewhere, where no other copy of the project would find it.
-        """
-        if self.corpus is None:
-            return None
-        folder = root / self.corpus
-        place = Path(os.path.normpath(folder))  # a link below the root may lead wherever it likes
-        if place.is_relative_to(root) or folder.resolve().is_relative_to(root.resolve()):
-            return folder
-        msg = (
-            f"expected corpus to be a folder below the project's root, {root}; found {str(self.corpus)!r}, which is"
-            f" {place}"
-        )
-        raise ConfigurationError(msg)
-
-
-def settings(
-    seeds: int = 100, *, reach: Iterable[str] | str = (), corpus: str | Path | None = None, **options: Any
-) -> Settings:
+def settings(seeds: int = 100, *, reach: Iterable[str] | str = (), **options: Any) -> Settings:
     """
     Look at the arguments of the marker before anything runs.
 
     Raises:
-        ConfigurationError: One is unknown, or makes no sense.
+        ConfigurationError: One makes no sense.
+        TypeError: One is unknown.
     """
-    _check_count("seeds", seeds)
+    if type(seeds) is not int or seeds < 1:
+        msg = f"expected seeds to be a whole number from 1 on, found {seeds!r}"
+        raise ConfigurationError(msg)
     names = (reach,) if isinstance(reach, str) else tuple(reach)
     if not all(isinstance(name, str) for name in names):
         msg = f"expected reach to be names of coverage counters, found {reach!r}"
         raise ConfigurationError(msg)
-    if corpus is not None and (not isinstance(corpus, (str, Path)) or not str(corpus)):
-        msg = f"expected corpus to be the path of a folder, found {corpus!r}"
-        raise ConfigurationError(msg)
-    checked = checked_options(options)
-    named = () if options.get("faults") == "all" else tuple(checked["faults"])
-    return Settings(seeds, names, checked, None if corpus is None else Path(corpus), named)
+    checked = checked_options(**options)
+    return Settings(seeds, names, checked, () if options.get("faults") == "all" else tuple(checked["faults"]))
 
 
-def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def checked_options(
+    *, faults: Any = (), processes: Any = 1, store: Any = MemoryStore, observers: Any = ()
+) -> dict[str, Any]:
     """
-    The options of `simulate`, all of them, in one form that JSON can hold: equal ones are equal however they were said.
+    Return the options of `simulate`, all of them, in one form: equal ones are equal however they were said.
 
     Raises:
-        ConfigurationError: One is unknown, or makes no sense.
+        ConfigurationError: One makes no sense.
     """
-    unknown = sorted(options.keys() - _DEFAULTS.keys())
-    if unknown:
-        known = ", ".join(["seeds", "reach", "corpus", *_DEFAULTS])
-        msg = f"expected options out of {known}; found {', '.join(unknown)}"
-        raise ConfigurationError(msg)
-    checked = {**_DEFAULTS, **options}
     try:
-        checked["faults"] = sorted(checked_faults(checked["faults"], checked["storage"]))
+        names = sorted(checked_faults(faults))
     except TypeError as error:
-        msg = f"expected faults to be names, or 'all'; found {checked['faults']!r}"
+        msg = f"expected faults to be names, or 'all'; found {faults!r}"
         raise ConfigurationError(msg) from error
-    check_settings(checked["storage"], checked["processes"])
-    return checked
-
-
-def _check_count(name: str, count: object) -> None:
-    if type(count) is not int or count < 1:
-        msg = f"expected {name} to be a whole number from 1 on, found {count!r}"
+    watching = tuple(observers)
+    if not all(map(callable, (store, *watching))):
+        msg = f"expected store and observers to be called with the world, found {store!r} and {watching!r}"
         raise ConfigurationError(msg)
+    check_processes(processes)
+    return {"faults": names, "processes": processes, "store": store, "observers": watching}
+
+
+def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that JSON can hold; the others are those of the test."""
+    return {name: options[name] for name in ("faults", "processes")}
 
 
 # --- searching --------------------------------------------------------------------------------------------------------
@@ -190,85 +151,34 @@ def explore(
     options: Mapping[str, Any],
     *,
     shrinks: Callable[[BaseException], bool] = lambda failure: True,
-    corpus: Corpus | None = None,
 ) -> Iterator[Explored]:
     """
-    Simulate *seeds* one after another, some ahead of what is asked for. *options* are those of `simulate`.
+    Simulate *seeds* one after another. *options* are those of `simulate`.
 
-    *shrinks* says which failures are worth it. After one it can be asked to go on. With a *corpus* its inputs are
-    first, and then many seeds are mutations of what has met something new; it learns of all that does not fail. A
-    `BaseException` that is no failure (Ctrl-C, skipping) is raised.
+    *shrinks* says which failures are worth it. After one it can be asked to go on. A `BaseException` that is not a
+    failure (Ctrl-C, skipping) is raised.
     """
-    for (seed, origin, make, began_with), choices, first in _first_runs(scenario, seeds, options, corpus):
-        often = _is_often(seed)
-        run, outcome = _runner(scenario, {**options, "deep": often}), first
-        if (often or first.failure is not None) and not _is_overdue(first):
-            strict = _runner(scenario, {**options, "deep": often, "strict": often})
-            outcome = _agreed(first, strict(make()))
+    for seed in seeds:
+        outcome = first = simulate(scenario, SeededChoices(seed), **options)
+        again = options
+        is_often = seed % TWICE_EVERY_SEEDS == 0
+        if (is_often or first.failure is not None) and not _is_overdue(first):
+            strict = {**options, "strict": is_often}
+            outcome = _agreed(first, simulate(scenario, SeededChoices(seed), **strict))
             if first.failure is None and isinstance(outcome.failure, LeakError):
-                run = strict  # only this one sees it
+                again = strict  # only this one sees it
         small = outcome
         if outcome.failure is not None and not _is_overdue(outcome) and shrinks(outcome.failure):
-            if isinstance(outcome.failure, LivelockError):
-                small = _small_livelock(run, _runner(scenario, {**options, "hasty": True}), outcome)
-            else:
-                small = _small(run, outcome)
-                _look_deeper(small, scenario, options)
-        if corpus is not None and outcome.failure is None:
-            corpus.learn(choices, outcome.behaviour, began_with)
-        yield Explored(seed, small, outcome.coverage, len(outcome.picks), origin)
-
-
-def _is_often(seed: int | None) -> bool:
-    return seed is not None and seed % TWICE_EVERY_SEEDS == 0
-
-
-Try: TypeAlias = "tuple[int | None, str, Callable[[], Choices], tuple[int, ...] | None]"
-"""The seed, if its choices follow from it alone; what it is, for people; what makes its choices; which input it is."""
-
-
-def _tries(seeds: Iterable[int], corpus: Corpus | None) -> Iterator[Try]:
-    """What is to be simulated: what comes of the ones before decides on those that are mutations."""
-    for number, picks in enumerate([] if corpus is None else corpus.inputs):
-        yield None, f"input {number + 1} of the corpus", partial(RecordedChoices, picks), picks
-    for seed in seeds:
-        # those that are run twice are run by another process, too, that knows nothing but the seed
-        make = None if corpus is None or seed % TWICE_EVERY_SEEDS == 0 else corpus.choices(seed)
-        if make is None:
-            yield seed, f"seed {seed}", partial(SeededChoices, seed), None
-        else:
-            yield None, f"seed {seed}, a mutation,", make, None
-
-
-def _first_runs(
-    scenario: Scenario, seeds: Iterable[int], options: Mapping[str, Any], corpus: Corpus | None
-) -> Iterator[tuple[Try, Choices, Outcome]]:
-    """What is to be simulated, with its choices and what they come to. Where nothing is learned, some share a run."""
-    for often, tries in groupby(_tries(seeds, corpus), lambda each: _is_often(each[0])):
-        looked = {**options, "deep": often}
-        begun: deque[tuple[Try, Choices]] = deque()
-        each = _begin(tries, begun)
-        run = partial(simulate, scenario, **looked)
-        for outcome in simulate_each(scenario, each, **looked) if corpus is None else map(run, each):
-            yield (*begun.popleft(), outcome)
-
-
-def _begin(tries: Iterable[Try], begun: deque[tuple[Try, Choices]]) -> Iterator[Choices]:
-    for each in tries:
-        choices = each[2]()
-        begun.append((each, choices))
-        yield choices
+            small = _small(scenario, again, outcome)
+        yield Explored(seed, small, outcome.coverage, len(outcome.picks))
 
 
 def replay(scenario: Scenario, picks: Sequence[int], options: Mapping[str, Any]) -> Outcome:
-    """What the choices of a list lead to: twice, and with all checks."""
-    first = _runner(scenario, {**options, "deep": True})(RecordedChoices(picks))
+    """What the choices of a list lead to, twice."""
+    first = simulate(scenario, RecordedChoices(picks), **options)
     if _is_overdue(first):
         return first
-    return _agreed(first, _runner(scenario, {**options, "deep": True, "strict": True})(RecordedChoices(picks)))
-
-
-Run: TypeAlias = Callable[[Choices], Outcome]
+    return _agreed(first, simulate(scenario, RecordedChoices(picks), **{**options, "strict": True}))
 
 
 def _agreed(first: Outcome, strict: Outcome) -> Outcome:
@@ -277,47 +187,27 @@ def _agreed(first: Outcome, strict: Outcome) -> Outcome:
     return strict if sees_more else _compared(first, strict)
 
 
-def _twice(run: Run, picks: Sequence[int]) -> Outcome:
-    first = run(RecordedChoices(picks))
-    return first if _is_overdue(first) else _compared(first, run(RecordedChoices(picks)))
-
-
 def _is_overdue(outcome: Outcome) -> bool:
     """Whether real time has ended it: it says nothing of a second run, which would take as long."""
     return isinstance(outcome.failure, WatchdogError)
 
 
-def _small(run: Run, outcome: Outcome) -> Outcome:
+def _small(scenario: Scenario, options: Mapping[str, Any], outcome: Outcome) -> Outcome:
     """Shrink a failure, and see that what is left fails again."""
+
+    def run(picks: Sequence[int]) -> Outcome:
+        return simulate(scenario, RecordedChoices(picks), **options)
+
+    def run_twice(picks: Sequence[int]) -> Outcome:
+        first = run(picks)
+        return first if _is_overdue(first) else _compared(first, run(picks))
+
     if isinstance(outcome.failure, NondeterminismError):
-        return shrink_with(lambda picks: _twice(run, picks), outcome)
-    small = shrink_with(lambda picks: run(RecordedChoices(picks)), outcome)
-    return _compared(small, run(RecordedChoices(small.picks)))
-
-
-def _small_livelock(run: Run, hasty: Run, outcome: Outcome) -> Outcome:
-    """Shrink it in haste; what is left must go on without end when it has all the steps, too."""
-    small = shrink_with(lambda picks: hasty(RecordedChoices(picks)), outcome)
-    if small is outcome:
-        return outcome
-    found = run(RecordedChoices(small.picks))
-    return found if isinstance(found.failure, LivelockError) else outcome
-
-
-def _look_deeper(small: Outcome, scenario: Scenario, options: Mapping[str, Any]) -> None:
-    """Note at a failure what all checks say to it: they may find its cause, where it was found by a consequence."""
-    deep = _runner(scenario, {**options, "deep": True})(RecordedChoices(small.picks)).failure
-    if small.failure is not None and _described(deep) != _described(small.failure):
-        with_note(small.failure, f"with all checks it ends with {_described(deep)}")
-
-
-def _runner(scenario: Scenario, options: Mapping[str, Any]) -> Run:
-    """What simulates the scenario once."""
-
-    def run(choices: Choices) -> Outcome:
-        return simulate(scenario, choices, **options)
-
-    return run
+        return shrink_with(run_twice, outcome)
+    # what goes on without end takes seconds each time, and mostly whatever is chosen
+    runs_max = LIVELOCK_RUNS_MAX if isinstance(outcome.failure, LivelockError) else SHRINK_RUNS_MAX
+    small = shrink_with(run, outcome, runs_max)
+    return _compared(small, run(small.picks))
 
 
 def _compared(first: Outcome, second: Outcome) -> Outcome:
@@ -398,7 +288,7 @@ def check_reached(reach: Iterable[str], coverage: Mapping[str, int], seeds: int)
 
 _NOTHING = {
     "crash": "no world has made a step",
-    "storage": "no operation of the disk was asked for",
+    "storage": "the store was not used, or has no faults",
     "model": "no model was asked",
     "tools": "no tool was called",
     "users": "no user has said anything with `world.say`",
@@ -448,8 +338,17 @@ def shrink(
     smaller. *options* are those of `simulate`. After *runs_max* simulations, or as soon as they have taken *steps_max*
     steps, the best one so far is returned: no clock is asked, so the same outcome always becomes the same.
     """
-    run = _runner(scenario, options)
-    return shrink_with(lambda picks: run(RecordedChoices(picks)), outcome, runs_max, steps_max)
+    return shrink_with(
+        lambda picks: simulate(scenario, RecordedChoices(picks), **options), outcome, runs_max, steps_max
+    )
+
+
+def stripped(picks: Sequence[int]) -> list[int]:
+    """Return the choices without the zeros at the end, which a replay takes anyway."""
+    end = len(picks)
+    while end and not picks[end - 1]:
+        end -= 1
+    return [*picks[:end]]
 
 
 def _kind_of(failure: BaseException | None) -> tuple[type, str]:

@@ -8,13 +8,13 @@ Nothing of it happens unless it is asked for. How often is drawn for each simula
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 from ..errors import ConfigurationError, MinirunError
 from ._choices import Choices
 
-__all__ = ["COULD_STRIKE", "FAULTS", "HAS_STRUCK", "FaultName", "Rates", "SimulatedFault", "checked_faults"]
+__all__ = ["COULD_STRIKE", "FAULTS", "HAS_STRUCK", "FaultName", "Kinds", "Rates", "SimulatedFault", "checked_faults"]
 
 FaultName: TypeAlias = Literal["crash", "storage", "model", "tools", "users"]
 FAULTS: Final[tuple[FaultName, ...]] = ("crash", "storage", "model", "tools", "users")
@@ -24,38 +24,34 @@ class SimulatedFault(MinirunError):
     """What a tool fails with where a simulation makes it fail."""
 
 
-def checked_faults(faults: Iterable[str] | str, storage: str) -> frozenset[FaultName]:
+def checked_faults(faults: Iterable[str] | str) -> frozenset[FaultName]:
     """
-    The set of faults that was named; `"all"` are all that there are with this storage.
+    The set of faults that was named; `"all"` are all that there are.
 
     Raises:
-        ConfigurationError: One of them is unknown, or has no effect.
+        ConfigurationError: One of them is unknown.
     """
     names = FAULTS if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
     known = [name for name in FAULTS if name in names]
     if len(known) != len(set(names)):
         msg = f"expected faults out of {', '.join(FAULTS)}, or 'all'; found {names}"
         raise ConfigurationError(msg)
-    if storage == "memory" and "storage" in known:
-        if faults != "all":
-            msg = "expected no faults='storage' with storage='memory', which has no disk that could fail"
-            raise ConfigurationError(msg)
-        known.remove("storage")
     return frozenset(known)
 
 
-# What happens once in so many times: the usual rate first, for that is what a dull choice takes.
-_ONE_IN: Final = {
-    "death": (25, 8, 100),  # steps of the schedule
-    "power cut": (100, 25, 400),  # changes of the disk
-    "disk": (200, 50, 800),  # operations of the disk
-    "slow disk": (50, 10, 200),  # commits
-    "lock": (200, 50, 800),  # steps
-    "clock": (200, 40, 1000),  # steps
-    "stall": (100, 20, 500),  # steps
-    "model": (8, 3, 30),  # questions
-    "tool": (8, 3, 30),  # calls
-    "user": (8, 3, 30),  # things that are said or read
+# By fault, its kinds, and once in how many times each happens: first the usual rate, which a dull choice takes.
+# The first kind shows that a fault could strike, and so that a simulation with it tests something. A store has its own.
+Kinds: TypeAlias = Mapping[str, Mapping[str, tuple[int, ...]]]
+_KINDS: Final[Kinds] = {
+    "crash": {
+        "death": (25, 8, 100),  # steps of the schedule
+        "clock": (200, 40, 1000),  # steps
+        "stall": (100, 20, 500),  # steps
+    },
+    "storage": {},
+    "model": {"model": (8, 3, 30)},  # questions
+    "tools": {"tool": (8, 3, 30)},  # calls
+    "users": {"user": (8, 3, 30)},  # things that are said or read
 }
 # How often one kind of thing may happen in a simulation, so that it comes to its end.
 STRIKES_MAX: Final = 6
@@ -63,24 +59,6 @@ STRIKES_MAX: Final = 6
 # Beyond so many chances a strike is put off for ever.
 HORIZON: Final = 4096
 
-_OF: Final[dict[FaultName, tuple[str, ...]]] = {
-    "crash": ("death", "power cut", "clock", "stall"),
-    "storage": ("disk", "slow disk", "lock"),
-    "model": ("model",),
-    "tools": ("tool",),
-    "users": ("user",),
-}
-
-
-# What shows that a fault could strike, and so that a simulation with it tests something: a step, an operation of the
-# disk, a question to a model, a call of a tool, something that a user says.
-_CHANCE: Final[dict[FaultName, str]] = {
-    "crash": "death",
-    "storage": "disk",
-    "model": "model",
-    "tools": "tool",
-    "users": "user",
-}
 # The counters of coverage, by the name of the fault: worlds in which it could, and how often it did.
 COULD_STRIKE: Final = "fault could strike: {}"
 HAS_STRUCK: Final = "fault has struck: {}"
@@ -94,18 +72,17 @@ class Rates:
     for each strike, not for each chance of one.
     """
 
-    def __init__(self, choices: Choices, faults: frozenset[FaultName]) -> None:
+    def __init__(self, choices: Choices, faults: frozenset[FaultName], of_store: Kinds) -> None:
         self._choices = choices
         self._one_in: dict[str, int] = {}
         self._waits: dict[str, _Wait] = {}
-        self._faults = faults
-        for fault in FAULTS:
-            if fault in faults:
-                for kind in _OF[fault]:
-                    rates = _ONE_IN[kind]
-                    picked = choices.choose(len(rates) + 1, f"how often: {kind}")
-                    if picked < len(rates):  # else this one spares the simulation
-                        self._one_in[kind] = rates[picked]
+        kinds = {**_KINDS, **of_store}
+        self._kinds = {fault: kinds[fault] for fault in FAULTS if fault in faults}
+        for rates_of in self._kinds.values():
+            for kind, rates in rates_of.items():
+                picked = choices.choose(len(rates) + 1, f"how often: {kind}")
+                if picked < len(rates):  # else this one spares the simulation
+                    self._one_in[kind] = rates[picked]
 
     def strikes(self, kind: str, *words: str) -> bool:
         """Whether it happens now; the *words* say what, for people."""
@@ -128,10 +105,10 @@ class Rates:
     def told(self) -> dict[str, int]:
         """The counters of the faults that were named, those that are not 0."""
         found: dict[str, int] = {}
-        for fault in FAULTS:
-            if fault in self._faults and _CHANCE[fault] in self._waits:
+        for fault, kinds in self._kinds.items():
+            if any(kind in self._waits for kind in [*kinds][:1]):
                 found[COULD_STRIKE.format(fault)] = 1
-                found[HAS_STRUCK.format(fault)] = sum(self._waits[k].struck for k in _OF[fault] if k in self._waits)
+                found[HAS_STRUCK.format(fault)] = sum(self._waits[k].struck for k in kinds if k in self._waits)
         return {name: count for name, count in found.items() if count}
 
     def _draw(self, kind: str, wait: _Wait) -> None:

@@ -6,9 +6,10 @@ their functions are replaced while simulations run. What was imported by name be
 `datetime.now()`, whose type cannot be changed, are seen by a *strict* guard alone: a profile function is told of every
 call of what is written in C, which makes a simulation some three times slower. The state of `random` is compared, too,
 so that nobody draws from it unnoticed. Refusing raises where it happens, and fails the simulation even where somebody
-catches that; SQLite, which asks for the time through a table of functions, gets NULL.
+catches that.
 
-Not seen: `datetime.now` that is called from C (by a `partial`, by `map`). It is found where its value reaches the log.
+Not seen: `datetime.now` that is called from C (by a `partial`, by `map`), and the clock of SQLite. Both are found where
+their value reaches the log.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from types import FrameType
 from typing import Any, Final
@@ -31,7 +32,6 @@ import trio
 
 from ..errors import MinirunError
 from ._private import thread_cache
-from ._vfs import clock_asked
 from ._watchdog import NAME
 
 __all__ = ["Guard", "LeakError", "guarding"]
@@ -114,7 +114,6 @@ _lock = threading.Lock()
 _installed = False
 _blocks = 0  # in which functions are replaced, in all threads
 _real: list[tuple[Any, str, Any]] = []  # the functions that are
-_of_sqlite = ExitStack()  # and its clock
 
 
 @contextmanager
@@ -127,7 +126,6 @@ def guarding() -> Iterator[None]:
             sys.addaudithook(_audit)  # it stays as long as the process: there is no way to remove one
         _blocks += 1
         if _blocks == 1:
-            _of_sqlite.enter_context(clock_asked(_sqlite_asked))
             for module, name, why in _REPLACED:
                 real = getattr(module, name, None)
                 if real is not None:
@@ -140,14 +138,6 @@ def guarding() -> Iterator[None]:
             _blocks -= 1
             while _blocks == 0 and _real:
                 setattr(*_real.pop())
-            if _blocks == 0:
-                _of_sqlite.close()
-
-
-def _sqlite_asked() -> None:
-    guard = _ACTIVE.get(threading.get_ident())
-    if guard is not None:
-        guard.refuse("SQLite, for `datetime('now')` or CURRENT_TIMESTAMP,", _CLOCK)
 
 
 class Guard:

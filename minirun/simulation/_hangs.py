@@ -7,7 +7,7 @@ The rules of this file:
   the same seed hangs in the same way. Real time is only for what never gives control back (`_watchdog`).
 * The first hang that is found is what the simulation fails with. Then everything is cancelled, and what comes to rest
   without having ended loses its shields. What swallows even that is left behind where it stands: `trio.run` ends
-  without its tasks, and their coroutines are closed.
+  without its tasks, which stay in memory as they are.
 
 A *deadlock* is a circle of tasks of which each waits for the next, over locks and nurseries, while none of them has a
 deadline of its own; or a world in which nothing can go on by itself. The deadline of a run counts as none, for it is
@@ -16,9 +16,7 @@ the last resort: a run that is ended by it says how its tasks waited (`deadline_
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import trio
 from trio.testing import MockClock
@@ -27,11 +25,11 @@ from .._json import brief
 from ..errors import DeadlineExceededError, MinirunError
 from ..runtime import RunConfig
 from ..runtime._run import Execution
-from ._private import deadline_of, forget_children, living_generators, stop_loop, unshield
+from ._private import deadline_of, stop_loop, unshield
 from ._report import task_in_words, with_note
 from ._waits import Parked, circle, dump, is_asleep
 
-__all__ = ["Afterwards", "DeadlockError", "Hangs", "LivelockError", "RunawayClockError"]
+__all__ = ["DeadlockError", "Hangs", "LivelockError", "RunawayClockError"]
 
 # A jump of the clock is long from an hour on; so many of them in a row, without a step between two, are a clock that
 # runs away: 1 000 of them are 40 days at least, in which nobody came to a point.
@@ -48,16 +46,13 @@ ENDING_TURNS_MAX = 50_000
 ENDING_RESTS_MAX = 100
 # After so many rounds of trio's loop without a turn there is none: who waits until all wait has been woken by then.
 IDLE_ROUNDS = 3
-# How often it is raised in a coroutine that was left behind: each time ends one `finally` that waits again.
-RAISED_TIMES_MAX = 20
-
 # Runs whose config says nothing else end after so long; it is nobody's wish, so it hides no deadlock.
 _USUAL_DEADLINE_S = RunConfig().deadline_s
 # The task that sessions/_renewals.py starts.
 _LEASE_RENEWAL = "minirun lease renewal"
 
-# The coroutines that refuse to end. They are kept, for to be collected they would have to end.
-_UNENDING: list[object] = []
+# The tasks that refuse to end. They are kept, for to be collected they would have to end.
+_LEFT_BEHIND: list[trio.lowlevel.Task] = []
 
 
 class DeadlockError(MinirunError):
@@ -77,7 +72,7 @@ class RunawayClockError(MinirunError):
 
 
 class _LeftBehindError(BaseException):
-    """What ends the loop of a world that does not end otherwise, and then its coroutines."""
+    """What ends the loop of a world that does not end otherwise."""
 
 
 class _InARow:
@@ -101,12 +96,9 @@ class Hangs:
         names: All living tasks, and their logical names.
         parked: The point at which a task is parked.
         steps: How many steps the schedule has made.
-        part: Jumps in a row are a hang after the so many-th part of the usual ones.
     """
 
-    def __init__(
-        self, names: Mapping[trio.lowlevel.Task, str], parked: Parked, steps: Callable[[], int], part: int = 1
-    ) -> None:
+    def __init__(self, names: Mapping[trio.lowlevel.Task, str], parked: Parked, steps: Callable[[], int]) -> None:
         self._names = names
         self._parked = parked
         self._steps = steps
@@ -117,13 +109,10 @@ class Hangs:
         self._clock: MockClock
         self._cancel: Callable[[], None]
         self._runs: dict[trio.lowlevel.Task, tuple[float, float | None]] = {}  # their deadlines, and what was asked
-        self._jumps_max = JUMPS_MAX // part
         self._jumps, self._long_jumps = _InARow(), _InARow()
         self._is_ending = False
         self._rests = 0  # since it is
         self._idle = (0, 0)  # how many turns were left, and how many rounds of the loop have passed since without one
-        self._left_behind: list[trio.lowlevel.Task] = []
-        self._generators: Collection[Any] = ()  # the asynchronous ones that are not through
 
     def dump(self) -> str:
         """All living tasks, by name: what each waits for, and where it stands."""
@@ -137,7 +126,6 @@ class Hangs:
         clock = trio.lowlevel.current_clock()
         assert isinstance(clock, MockClock), "worlds live in virtual time"
         self._clock = clock
-        self._generators = living_generators()
 
     def spawned(self, task: trio.lowlevel.Task) -> None:
         """A task of a run's agents begins: its deadline is one of the runtime's."""
@@ -187,8 +175,8 @@ class Hangs:
         if why:
             return DeadlockError(f"{why}; the tasks:\n{self.dump()}")
         now, steps = self._clock.current_time(), self._steps()
-        if self._jumps.another(steps) > self._jumps_max:
-            msg = f"no end after time has passed {self._jumps_max} times since step {steps}; the tasks:\n{self.dump()}"
+        if self._jumps.another(steps) > JUMPS_MAX:
+            msg = f"no end after time has passed {JUMPS_MAX} times since step {steps}; the tasks:\n{self.dump()}"
             return LivelockError(msg)
         runs_away = seconds >= LONG_JUMP_S and self._long_jumps.another(steps) > LONG_JUMPS_MAX
         if runs_away or now + seconds > TIME_S_MAX:
@@ -230,6 +218,7 @@ class Hangs:
 
     def takes_too_long(self) -> None:
         """It has taken them."""
+        self._look_at_run()
         self._leave_behind(f"{brief(ENDING_TURNS_MAX)} turns of tasks")
 
     def ended(self) -> None:
@@ -259,6 +248,7 @@ class Hangs:
         self._idle = (turns_left, rounds % IDLE_ROUNDS)
         if rounds == IDLE_ROUNDS:
             self._rests += 1
+            self._look_at_run()
             if not self._at_rest() or self._rests == ENDING_RESTS_MAX:
                 self._leave_behind("a rest that nothing ends")
 
@@ -272,77 +262,23 @@ class Hangs:
         """Let the cancellation reach everybody; return whether there was somebody it did not reach."""
         return sum(unshield(task) for task in list(self._names)) > 0
 
+    def keep_lost(self) -> None:
+        """Keep the tasks that have not ended where the loop has: trio gives up at an exception without a text."""
+        _LEFT_BEHIND.extend(task for task in self._names if getattr(task.coro, "cr_frame", None) is not None)
+
+    def _look_at_run(self) -> None:
+        """If no task of the world is left, those of the run are: trio ends asynchronous generators in one of them."""
+        root = trio.lowlevel.current_root_task()
+        if not self._names and root is not None:
+            self._names = {task: task.name for task in _with_children(root)}
+
     def _leave_behind(self, why: str) -> None:
         """End the loop without its tasks."""
         if self.failure is None:
             self.failure = LivelockError(f"{why} after the end of the world; the tasks:\n{self.dump()}")
         root = trio.lowlevel.current_root_task()
-        self._left_behind = [] if root is None else _with_children(root)
+        _LEFT_BEHIND.extend([] if root is None else _with_children(root))
         stop_loop(self._clock, lambda: _LeftBehindError(why))
-
-    def look_at_run(self) -> None:
-        """The world is over: what is left are tasks of the run."""
-        root = trio.lowlevel.current_root_task()
-        self._names = {} if root is None else {task: task.name for task in _with_children(root)}
-
-    def _lost(self) -> list[trio.lowlevel.Task]:
-        """
-        What is left where the loop has ended by itself: trio gives up at an exception that cannot say what it is, and
-        some tasks are in no nursery any more then.
-        """
-        found: list[trio.lowlevel.Task] = []
-        for task in () if trio.lowlevel.in_trio_run() else self._names:
-            if getattr(task.coro, "cr_frame", None) is not None:
-                while task.parent_nursery is not None:
-                    task = task.parent_nursery.parent_task
-                    found += [each for each in _with_children(task) if each not in found]
-        return found
-
-    def bury(self) -> None:
-        """Close the coroutines of what was left behind, as far as they let themselves be closed."""
-        tasks, self._left_behind = self._left_behind or self._lost(), []
-        generators = [] if not tasks else list(self._generators)
-        nurseries = {nursery for task in tasks for nursery in (*task.child_nurseries, task.parent_nursery) if nursery}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for task in reversed(tasks):
-                _close(task.coro)
-            for each in generators:
-                _close(each.aclose())
-                if each.ag_frame is not None:
-                    _UNENDING.append(each)
-        for nursery in nurseries:
-            forget_children(nursery)
-
-
-class Afterwards:
-    """
-    Watches the run when its last world is over. trio lets asynchronous generators that were left end in tasks of its
-    own, outside of the world; these may wait or go on for ever, as everything else may.
-    """
-
-    def __init__(self) -> None:
-        self.hangs = Hangs({}, lambda task: None, lambda: 0)  # nothing of the world is kept
-        self.hangs.begin(lambda: None)
-        self._turns_left = self.hangs.end()
-
-    def take_turns(self, count: int) -> None:
-        """So many tasks get a turn in this round."""
-        left = self._turns_left
-        self._turns_left = left - count
-        if left <= count and left > 0:
-            self.hangs.look_at_run()
-            self.hangs.takes_too_long()
-
-    def is_idle(self, deadline: float) -> bool:
-        """All tasks wait, at least until *deadline*: look whether it is for ever."""
-        self.hangs.look_at_run()
-        self.hangs.rests(deadline, self._turns_left)
-        return False
-
-    def may_jump(self, seconds: float) -> bool:
-        """What ends may take its time."""
-        return True
 
 
 def _with_children(task: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:
@@ -351,18 +287,3 @@ def _with_children(task: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:
         for child in sorted(nursery.child_tasks, key=lambda each: each.name):
             found += _with_children(child)
     return found
-
-
-def _close(coroutine: Any) -> None:
-    """
-    Raise in a coroutine, outside of any loop, until it has ended.
-
-    `close` would not do: it does not reach into the asynchronous generators for whose end a coroutine waits.
-    """
-    for _ in range(RAISED_TIMES_MAX):
-        try:
-            coroutine.throw(_LeftBehindError())
-        except BaseException:  # whatever it ends with means nothing
-            break
-    if getattr(coroutine, "cr_frame", None) is not None:
-        _UNENDING.append(coroutine)

@@ -7,8 +7,10 @@ program is never a reason to fail: a run that meets one says so, and goes on wit
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -17,14 +19,15 @@ from typing import Any
 import attrs
 
 from ..errors import ConfigurationError, MinirunError
-from ._corpus import file_name, stripped
-from ._explore import checked_options
+from ._explore import checked_options, plain_options, stripped
 from ._simulate import Outcome
 
 __all__ = ["FOLDER", "Kept", "KeptFileError", "file_of", "keep", "kept_of", "read_kept"]
 
 FOLDER = Path(".minirun/failures")
 FORMAT = 1
+# File names may be 255 bytes long almost everywhere; the rest of a test's name is in the digest.
+NAME_CHARS_MAX = 100
 
 
 class KeptFileError(MinirunError, ValueError):
@@ -37,10 +40,9 @@ class Kept:
 
     test: str
     """As pytest names it: the file below the root, and the function."""
-    seed: int | None
-    """None: it was found with a corpus, and no seed alone leads there."""
+    seed: int
     options: Mapping[str, Any]
-    """What `simulate` was called with, in the form of `checked_options`."""
+    """What `simulate` was called with, as far as `plain_options` has it."""
     failure: str
     """The type of the error."""
     message: str
@@ -51,19 +53,21 @@ class Kept:
     @property
     def headline(self) -> str:
         """What it is, for people."""
-        return f"the kept failure (found with {'a corpus' if self.seed is None else f'seed {self.seed}'})"
+        return f"the kept failure (found with seed {self.seed})"
 
 
 def file_of(root: Path, test: str) -> Path:
     """Where the failure of *test* is kept."""
-    return root / FOLDER / file_name(test)
+    digest = hashlib.sha256(test.encode("utf-8", "surrogatepass")).hexdigest()[:8]  # other tests have other files
+    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", test).strip("-.")[-NAME_CHARS_MAX:]
+    return root / FOLDER / f"{readable}-{digest}.json"
 
 
-def kept_of(test: str, seed: int | None, options: Mapping[str, Any], outcome: Outcome) -> Kept:
+def kept_of(test: str, seed: int, options: Mapping[str, Any], outcome: Outcome) -> Kept:
     """What there is to keep of a failure."""
     assert outcome.failure is not None, "only failures are kept"
     kind, choices = type(outcome.failure).__name__, tuple(stripped(outcome.picks))
-    return Kept(test, seed, dict(options), kind, str(outcome.failure), choices, _version())
+    return Kept(test, seed, plain_options(options), kind, str(outcome.failure), choices, _version())
 
 
 def keep(file: Path, kept: Kept) -> str:
@@ -105,7 +109,7 @@ def read_kept(file: Path) -> Kept:
         raise KeptFileError(msg)
     kinds: dict[str, Any] = {
         "test": str,
-        "seed": (int, type(None)),
+        "seed": int,
         "options": dict,
         "failure": str,
         "message": str,
@@ -117,8 +121,8 @@ def read_kept(file: Path) -> Kept:
         msg = f"{file}: expected a kept failure, found one with damaged {', '.join(wrong) or 'choices'}; delete it"
         raise KeptFileError(msg)
     try:
-        options = checked_options(found["options"])
-    except ConfigurationError as error:
+        options = plain_options(checked_options(**found["options"]))
+    except (ConfigurationError, TypeError) as error:
         msg = f"{file}: expected a kept failure, found one with options that are none here: {error}"
         raise KeptFileError(msg) from error
     values = {name: found[name] for name in ("test", "seed", "failure", "message", "minirun")}

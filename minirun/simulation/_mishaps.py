@@ -1,52 +1,40 @@
 """
 What goes wrong in a world: which of what may (`_faults`), when, to whom, and how.
 
-It strikes at a step of the schedule (processes die or stand still, the clock jumps, the file is locked), at an
-operation of the disk, and at a point that a task of the runtime passes (models, tools, slow commits).
+It strikes at a step of the schedule (processes die or stand still, the clock jumps), and at a point that a task of the
+runtime passes (models, tools). A store has faults of its own.
 """
 
 from __future__ import annotations
 
-import random
-import re
 from collections.abc import Awaitable
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import trio
 
 from ..errors import ModelError
-from ._checks import MODEL, POINTS, RESULT, RETRY, TOOL
-from ._env import COMMIT
 from ._faults import Rates, SimulatedFault
-from ._processes import Process
-from ._vfs import Operation
 
 if TYPE_CHECKING:
     from ._world import World
 
-__all__ = ["Mishaps"]
+__all__ = ["DEATHS_MAX", "Mishaps"]
 
 # How often processes may die in one simulation: enough for a crash during the recovery from a crash.
 DEATHS_MAX = 3
 # How long a process may stand still: longer than its leases last.
 STALLS_S = (1.0, 20.0, 60.0)
-# How long a slow commit takes, and how long somebody else locks the file, in seconds.
-SLOW_COMMITS_S = (0.1, 5.0, 40.0)
-LOCKS_S = (0.02, 0.2, 11.0)
 # How long a model or a tool hangs: longer than leases last, and shorter than a run may take, if its RunConfig does not
 # say so. A process that waits for it on a file looks four times a second, and each look is a step.
 HANGS_S = 240.0
 CLOCK_JUMPS_S = (-3600.0, -1.0, 3600.0)
 
-_INVOCATION = re.compile(r" of (e-[^/ ]+)")
-
-
-@lru_cache(maxsize=1024)
-def _invocation_in(task: str) -> str | None:
-    """The innermost invocation that a task of this name belongs to. A task passes many points."""
-    found = _INVOCATION.findall(task)
-    return found[-1] if found else None
+# The points at which the runtime asks a model, calls a tool (again), and has its result. A place follows, which ends
+# with the id of the call.
+MODEL = "model "
+TOOL = "tool "
+RETRY = "retry of "
+RESULT = "result of "
 
 
 def _never(kind: str, *words: str) -> bool:
@@ -61,7 +49,7 @@ class Mishaps:
         self._choices = world.choices
         self._schedule = world.schedule
         self._processes = world._processes
-        self._rates = Rates(world.choices, world.faults)
+        self._rates = Rates(world.choices, world.faults, world.store.faults)
         self.is_healed = False
         self._clock_offset_max_s = 0.0
         self.strikes = self._rates.strikes if world.faults else _never
@@ -76,14 +64,13 @@ class Mishaps:
         self.is_healed = True
         self.strikes = _never
         self._schedule.stalled.clear()
-        self._world._machine.clock_offset_s = self._clock_offset_max_s
+        self._world.machine.clock_offset_s = self._clock_offset_max_s
 
     def step(self) -> None:
         """Let something go wrong, or nothing, before the schedule goes on."""
         if not self._world.faults:
             return
-        if self.strikes("lock", "another program locks the file"):
-            self._world._nursery.start_soon(self._hold_lock, name="another program")
+        self._world.store.step()
         living = self._processes.living()
         if not living:
             return
@@ -92,8 +79,8 @@ class Mishaps:
             self._processes.die(victim, "is killed")
         elif self.strikes("clock", "the clock on the wall jumps"):
             jump = CLOCK_JUMPS_S[self._choices.choose(len(CLOCK_JUMPS_S), "by how much")]
-            self._world._machine.clock_offset_s += jump
-            self._clock_offset_max_s = max(self._clock_offset_max_s, self._world._machine.clock_offset_s)
+            self._world.machine.clock_offset_s += jump
+            self._clock_offset_max_s = max(self._clock_offset_max_s, self._world.machine.clock_offset_s)
             self._world.reached("clock set back" if jump < 0 else "clock set forward")
             self._world.note("the clock", f"jumps by {jump:+.0f} s")
         elif len(living) > 1 and self.strikes("stall", "a process stands still"):
@@ -103,38 +90,11 @@ class Mishaps:
             self._world.reached("stall")
             self._world.note(victim.name, f"stands still for {how_long:.0f} s")
 
-    def disk_fault(self, process: Process, operation: Operation, file: str) -> int:
-        """What the disk of a process answers: 0, or an error of SQLite's, as always to one that is dead."""
-        if process.is_dead:
-            return self._world._store.error
-        if operation in ("write", "sync"):
-            if operation == "sync" and file.endswith("-wal"):
-                if process.acknowledged > 1:
-                    self._world.reached("group commit")
-                process.acknowledged = 0
-            may_end = self._processes.deaths < DEATHS_MAX
-            if may_end and self.strikes("power cut", "lost power before a ", operation, " of ", file):
-                self._processes.cut_power(f"loses power before a {operation} of {file}")
-                return self._world._store.error
-        if self.strikes("disk", "a ", operation, " of ", file, " fails"):
-            # What was written without room for it is told when it is synced, by file systems that allocate late.
-            if operation in ("write", "sync") and self._choices.choose(2, "because the disk is full"):
-                self._world.reached("disk full" if operation == "write" else "disk full at a sync")
-                self._world.note("the disk", f"is full at a {operation} of {file}")
-                return self._world._store.full
-            self._world.reached("disk fault")
-            self._world.note("the disk", f"fails a {operation} of {file}")
-            return self._world._store.error
-        return 0
-
     def passed(self, label: str) -> Awaitable[None] | None:
-        """A task has passed a point of the runtime's: tell the checkers, and let what it stands for go wrong."""
+        """A task has passed a point of the runtime's: tell the observers, and let what it stands for go wrong."""
         task = self._schedule.name_of(trio.lowlevel.current_task())
-        self._world.met(label, task)
-        if label.startswith(POINTS):
-            self._world._checkers.point(label, _invocation_in(task))
-        if label == COMMIT:
-            return self._slow_disk() if self.strikes("slow disk", "a commit is slow") else None
+        for observer in self._world.observers:
+            observer.point(label, task)
         if label.startswith(MODEL) and self.strikes("model", "the model fails"):
             return self._model_fails()
         if label.startswith((TOOL, RETRY)) and self.strikes("tool", f"the {label.partition('#')[0]} fails"):
@@ -143,23 +103,6 @@ class Mishaps:
             self._world.reached("tool: raises after its work")
             raise SimulatedFault(f"the {label} was lost (simulated)")
         return None
-
-    async def _slow_disk(self) -> None:
-        self._world.reached("slow disk")
-        await self._world.sleep(SLOW_COMMITS_S[self._choices.choose(len(SLOW_COMMITS_S), "how slow")])
-
-    async def _hold_lock(self) -> None:
-        """Somebody else holds the write lock, for shorter or longer than minirun waits for it."""
-        if self._world._store.lock():
-            self._world.reached("locked by another program")
-
-            def seldom(randomness: random.Random) -> int:
-                return 2 if randomness.randrange(10) == 0 else randomness.randrange(2)  # waiting takes steps
-
-            held_s = LOCKS_S[self._choices.choose(len(LOCKS_S), "how long the file is locked", seldom)]
-            self._world.note("another program", f"holds the write lock for {held_s:g} s")
-            await trio.sleep(held_s)
-            self._world._store.unlock()
 
     async def _model_fails(self) -> None:
         if self._choices.choose(2, "how the model fails: stalls"):

@@ -15,17 +15,14 @@ of being ended.
 
 Threads: the cache of those that wait for work, which is beside all runs. Where it is missing, one that is used by a
 function that was imported by name is not seen.
-
-What a run holds beside its tasks: variables of the run, asynchronous generators, instruments. Where one of these is
-missing, each seed has a run of its own.
 """
 
 from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -35,14 +32,10 @@ from trio.testing import MockClock
 
 __all__ = [
     "deadline_of",
-    "forget_children",
     "is_cancelled",
     "is_quiet",
     "is_shielded",
-    "living_generators",
-    "reseed_trio",
     "seeded_trio",
-    "state_of_run",
     "stop_loop",
     "tell_turns",
     "thread_cache",
@@ -91,14 +84,6 @@ def seeded_trio(seed: int | str) -> Iterator[None]:
     finally:
         trio_run._r = before[0]
         setattr(trio_run, FLAG, before[1])
-
-
-def reseed_trio(seed: int | str) -> None:
-    """In a `seeded_trio` block, let the order follow from *seed* from here on, as if the run began here."""
-    if why_not_seeded() is None:
-        randomness: random.Random = trio_run._r
-        randomness.seed(f"minirun {seed}")
-        randomness.shuffle([0, 1])  # a run begins with two tasks, of which one is trio's own
 
 
 def tell_turns(told: Callable[[int], None] | None) -> bool:
@@ -172,16 +157,6 @@ def stop_loop(clock: MockClock, why: Callable[[], BaseException]) -> None:
     clock.current_time = refuse  # type: ignore[method-assign]
 
 
-def _runner() -> Any:
-    return getattr(trio_run.GLOBAL_RUN_CONTEXT, "runner", None)
-
-
-def living_generators() -> Collection[Any]:
-    """The asynchronous generators of the current run that have begun and not ended, now and as it goes on."""
-    alive: Collection[Any] = getattr(getattr(_runner(), "asyncgens", None), "alive", ())
-    return alive
-
-
 def is_quiet() -> bool:
     """
     Whether nothing is left for the next round of trio's loop but to ask the clock: no task is ready, no deadline has
@@ -195,28 +170,6 @@ def is_quiet() -> bool:
         return bool(runner.deadlines.next_deadline() > runner.clock.current_time())
     except AttributeError:
         return False
-
-
-def state_of_run() -> object:
-    """
-    What the current run holds beside its main task; its variables are forgotten. Equal to another one where nobody can
-    tell the difference, and to none where that cannot be known.
-    """
-    try:
-        runner = _runner()
-        runner._locals.clear()
-        alive, instruments = len(runner.asyncgens.alive), {name: list(of) for name, of in runner.instruments.items()}
-    except AttributeError:
-        return object()
-    statistics = trio.lowlevel.current_statistics()
-    waiting = (statistics.tasks_living, statistics.tasks_runnable, statistics.run_sync_soon_queue_size)
-    return (waiting, statistics.seconds_to_next_deadline, alive, instruments)
-
-
-def forget_children(nursery: trio.Nursery) -> None:
-    """Let a nursery that was left behind be collected: it insists on having no children then."""
-    with suppress(AttributeError):
-        nursery._children.clear()
 
 
 def thread_cache() -> type | None:

@@ -1,15 +1,13 @@
 """
 The processes of a world: how they begin, live, and die.
 
-A *process* is a nursery, a session service and an Env. When it dies — killed, or because the power fails — all its
-tasks end without another byte reaching the disk, and what they say on the way is heard by nobody. Then the next one
-takes its seat, with what the disk has kept.
+A *process* is a nursery, a session service and an Env. When it dies, all its tasks end without another write to the
+store, and nothing that they return is used. Then the next one takes its seat, over what the store has kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -22,8 +20,8 @@ from ..errors import ConfigurationError, StorageRolledBackError
 from ..memory import BaseMemoryService
 from ..runners import Runner
 from ..sessions import BaseSessionService
-from ._credentials import KeptCredentials, Keyring
 from ._env import SimulatedEnv
+from ._services import KeptCredentials, Keyring
 
 if TYPE_CHECKING:
     from ._world import World
@@ -45,7 +43,7 @@ class Process:
         self.seat = seat
         self.scope = trio.CancelScope()
         self.is_dead = False
-        self.acknowledged = 0  # since the log was synced
+        self.is_buried = False  # all its tasks have ended
 
     @property
     def name(self) -> str:
@@ -79,11 +77,8 @@ class Processes:
         self._schedule = world.schedule
         self.seats: list[Process | None] = [None] * seats
         self.deaths = 0
-        self.power_is_on = trio.Event()
-        self.power_is_on.set()
         self.runners: list[Runners] = []
         self._numbers = 0
-        self._unburied = 0  # processes that have not ended yet, and hold what they have open
         self._born = trio.Event()
         self._credentials = Keyring()  # outside of the processes
 
@@ -118,14 +113,12 @@ class Processes:
         """A process, from its beginning to its burial, after which the next one takes its seat."""
         if process.number > len(self.seats):
             await self._schedule.point("restart")
-        while not self.power_is_on.is_set():  # it may be gone again by the time this goes on
-            await self.power_is_on.wait()
-        disk = self._world._store.disk_for(process, partial(self._world._mishaps.disk_fault, process))
-        process.env = SimulatedEnv(self._world._machine, process.number, disk, lambda: process.is_dead)
-        process.service = self._world._store.open(process)
-        process.artifact_service = self._world._store.open_artifacts(process)
-        process.memory_service = self._world._store.open_memories(process)
-        self._unburied += 1
+        store = self._world.store
+        await store.ready()
+        process.env = store.env(process)
+        process.service = store.open(process)
+        process.artifact_service = store.open_artifacts(process)
+        process.memory_service = store.open_memories(process)
         for made in self.runners:  # what a scenario holds becomes the runner of the new process
             vars(made.runners[process.seat]).update(vars(_runner_in(process, made.make(), self._credentials)))
         try:
@@ -144,14 +137,11 @@ class Processes:
                 raise group from None
         finally:
             process.is_dead = True
-        self._world._store.bury(process)
+        process.is_buried = True
+        store.bury(process)
         self._world.note(process.name, "is gone")
-        self._unburied -= 1
-        if not self._unburied and not self.power_is_on.is_set():
-            self._world._store.power_is_back()
-            self.power_is_on.set()
-        if not self._unburied or self.power_is_on.is_set():
-            self._world._witness.find()
+        for observer in self._world.observers:
+            observer.gone(process)
         self.begin(process.seat)
 
     def host(self, process: Process, made: Runners, work: Callable[[Runner], Awaitable[object]]) -> None:
@@ -192,14 +182,6 @@ class Processes:
         self._schedule.stalled.pop(self.path_of(process), None)
         process.scope.cancel()
 
-    def cut_power(self, how: str) -> None:
-        """End all processes, and let the disk forget what was not synced."""
-        self._world.reached("power cut")
-        self._world._ledger.doubtful.update(self._world._ledger.ended)
-        self.power_is_on = trio.Event()
-        for process in self.living():
-            self.die(process, how)
-
     # --- whose tasks
 
     def path_of(self, process: Process) -> str:
@@ -223,6 +205,6 @@ def _runner_in(process: Process, app: App, kept: Keyring) -> Runner:
         session_service=process.service,
         artifact_service=process.artifact_service,
         memory_service=process.memory_service,
-        credential_service=KeptCredentials(kept, env=process.env),
+        credential_service=KeptCredentials(kept, process.env),
         auto_create_session=True,
     )

@@ -21,12 +21,10 @@ import pytest
 
 from .._json import brief
 from ..errors import ConfigurationError
-from ._corpus import Corpus
-from ._explore import Settings, check_faults, check_reached, explore, replay, settings
+from ._explore import Settings, check_faults, check_reached, explore, plain_options, replay, settings
 from ._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
 from ._report import counted, headline, report, story, tidied, with_note
 from ._simulate import Outcome
-from ._vfs import why_unavailable
 from ._watchdog import before_the_end
 from ._world import World
 
@@ -115,8 +113,7 @@ def run_test(test: Callable[..., Any], fixtures: dict[str, Any]) -> None:
     Run *test* in its worlds; the choices of its last failure first.
 
     Raises:
-        ConfigurationError: `world` is not the fixture of this module, or its corpus is outside of the project.
-        CorpusError: The file of its corpus is damaged.
+        ConfigurationError: `world` is not the fixture of this module.
         CoverageError: No seed has reached what the marker says, or a fault that it names had nothing to strike.
         The failure of the first world that fails, shrunk, with a note that tells it.
     """
@@ -151,8 +148,6 @@ class _Test:
         """Try the kept failure, then all seeds."""
         __tracebackhide__ = True
         options = self.settings.options
-        if options["storage"] == "sqlite" and why_unavailable() is not None:
-            pytest.skip(f"no simulated disk here, only storage='memory': {why_unavailable()}")
         kept = self._kept()
         if kept is not None:
             tried = replay(self._scenario, kept.choices, options)
@@ -160,20 +155,15 @@ class _Test:
                 self._fail(tried, kept.headline, kept.seed)
             self.file.unlink(missing_ok=True)
         coverage: Counter[str] = Counter()
-        for explored in explore(self._scenario, range(self.settings.seeds), options, corpus=self._corpus()):
+        for explored in explore(self._scenario, range(self.settings.seeds), options):
             coverage += explored.coverage
             if explored.outcome.failure is not None:
-                self._fail(explored.outcome, explored.origin, explored.seed, explored.found_choices)
+                self._fail(explored.outcome, f"seed {explored.seed}", explored.seed, explored.found_choices)
         properties = self.node.user_properties  # travel with the report: into junit.xml, and to xdist's first process
         properties.append((REACHED, f"{self.settings.seeds} seeds: {counted(coverage)}"))
         check_reached(self.settings.reach, coverage, self.settings.seeds)
         for problem in check_faults(self.settings.named_faults, coverage, self.settings.seeds):
             properties.append((IDLE, problem))
-
-    def _corpus(self) -> Corpus | None:
-        """What begins the search. Tests only read it: one that changed it would be another test the next time."""
-        folder = self.settings.corpus_in(self.node.config.rootpath)
-        return None if folder is None else Corpus(folder, self.node.nodeid)
 
     def _kept(self) -> Kept | None:
         """The failure that is kept for this test, if it is one, and of the same options."""
@@ -184,7 +174,7 @@ class _Test:
         except KeptFileError as error:
             self._ignore(str(error))
             return None
-        if kept.options != self.settings.options:
+        if kept.options != plain_options(self.settings.options):
             self._ignore(f"{self.file}: kept with other options than the marker's: {dict(kept.options)}")
             return None
         return kept
@@ -192,7 +182,7 @@ class _Test:
     def _ignore(self, why: str) -> None:
         self.node.config.stash.setdefault(_IGNORED, []).append(why)
 
-    def _fail(self, failed: Outcome, what: str, seed: int | None, found_choices: int | None = None) -> NoReturn:
+    def _fail(self, failed: Outcome, what: str, seed: int, found_choices: int | None = None) -> NoReturn:
         __tracebackhide__ = True
         assert failed.failure is not None
         problem = keep(self.file, kept_of(self.node.nodeid, seed, self.settings.options, failed))
@@ -200,7 +190,7 @@ class _Test:
             failed.failure,
             story(
                 headline(what, failed, found_choices),
-                self.settings.options,
+                plain_options(self.settings.options),
                 report(failed),
                 kept=f"{self._seen_from_here(self.file)}, which the next run tries first{problem}",
                 commands=list(self._commands()),

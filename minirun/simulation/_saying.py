@@ -78,17 +78,21 @@ class Saying:
             if answered:
                 world.reached("answer found when asking again")
                 return answer
-        world._fail(f"{self.user_id} was not answered in {ATTEMPTS_MAX} attempts")
+        world.fail(f"{self.user_id} was not answered in {ATTEMPTS_MAX} attempts")
         raise AssertionError
 
     def _stored_answer(self) -> tuple[bool, Event | None]:
         """Whether what was said is done, and what was answered to it: what a client sees that connects again."""
-        key, invocation = self.world._ledger.begun.pop(self.token, (None, ""))
-        done = (InvocationStatus.COMPLETED, InvocationStatus.PAUSED)
-        if key is None or self.world._ledger.ended.get(invocation) not in done:
+        if self.token not in self.world.runs_of_users:
+            return False, None
+        key, invocation, said = self.world.runs_of_users.pop(self.token)
+        store, done = self.world.store, (InvocationStatus.COMPLETED, InvocationStatus.PAUSED)
+        log = store.log(key)
+        is_stored = any((event.seq, event.content) == (said.seq, said.content) for event in log)
+        if not is_stored or store.status(key, invocation) not in done:
             return False, None
         answer = None
-        for event in self.world._ledger.logs.get(key, ()):
+        for event in log:
             if event.invocation_id == invocation and event.author != "user" and event.content is not None:
                 is_final = event.is_final_response() and event.content.role != "user"
                 answer = event if is_final else answer
@@ -175,20 +179,21 @@ class Saying:
         run: Run | None = None
         try:
             async with scope as run:
-                limits = (config.max_llm_calls, config.max_tool_calls, config.max_transfers)
-                world._checkers.budget.limits[run.invocation_id] = limits
-                after, _ = world._ledger.run_by.get(run.invocation_id, (0, None))
+                for observer in world.observers:
+                    observer.entered(key, run.invocation_id, config)
                 async for event in run:
                     if event.seq is not None:
                         seen.append(event)
-                        world._checkers.seen(key, run.invocation_id, seen, after)
+                        for observer in world.observers:
+                            observer.seen(key, run.invocation_id, seen)
                     world.note(self.user_id, "sees", event)
                     await self._live_on()
         finally:
             if run is not None:
                 here = world.schedule.name_of(trio.lowlevel.current_task())  # others may go on with the invocation
                 living = [name for name in world.schedule.living() if name.startswith(f"{here}/")]
-                world._checkers.left(run.invocation_id, living)
+                for observer in world.observers:
+                    observer.left(run.invocation_id, living)
         return run.answer
 
     async def _live_on(self) -> None:

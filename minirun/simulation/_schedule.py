@@ -42,8 +42,6 @@ __all__ = ["DeadlockError", "LivelockError", "RunawayClockError", "Schedule"]
 # in turns that trio gives to tasks, for what never comes to a point; and in points after the end, when all are open.
 STEPS_MAX = 20_000
 TURNS_MAX = 500_000
-# What part of these a hasty world has: some 0.1 s of turns in place of a second.
-HASTY_PART = 10
 OPEN_POINTS_MAX = 10_000
 
 
@@ -127,7 +125,6 @@ class Schedule:
         policy: How a random search prefers tasks: one of `POLICIES`.
         together_one_in: Once in so many steps another task goes on at the same time; 0 for never. Between two points
             such tasks take turns in trio's order, so races at any checkpoint are found, not only at points.
-        hasty: Whether the world goes on without end after a part of the usual steps, turns and jumps already.
     """
 
     def __init__(
@@ -136,24 +133,21 @@ class Schedule:
         on_step: Callable[[], None],
         policy: str = "uniform",
         together_one_in: int = 0,
-        *,
-        hasty: bool = False,
     ) -> None:
-        part = HASTY_PART if hasty else 1
-        self._steps_max, self._turns_max = STEPS_MAX // part, TURNS_MAX // part
         self._choices = choices
         self._on_step = on_step
         self._policy = POLICIES[policy]
         self._together_one_in = together_one_in
-        self._names = _Names(self._give_up, lambda task: self.hangs.spawned(task), self._turns_max)
-        self.hangs = Hangs(self._names.names, self._point_of, lambda: self.steps, part)
+        self._names = _Names(self._give_up, lambda task: self.hangs.spawned(task), TURNS_MAX)
+        self.hangs = Hangs(self._names.names, self._point_of, lambda: self.steps)
         """What sees that the world comes to its end."""
         self._open_points = 0
         self._nursery: trio.Nursery
         self._parked: dict[str, _Parked] = {}
         self._driver: trio.lowlevel.Task | None = None  # while the clock opens the gate
         self._sleeper: trio.lowlevel.Task | None = None  # the same one, while nothing is parked
-        self._rested_at = self._turns_max + 1  # the turns that were left when nothing was parked
+        self._nap: trio.CancelScope | None = None  # the driver's, while all that is parked stands still
+        self._rested_at = TURNS_MAX + 1  # the turns that were left when nothing was parked
         self._opener: _Parked | None = None  # the task that opens the gate itself
         self._is_open = False
         self.steps = 0
@@ -190,7 +184,9 @@ class Schedule:
         name = self.name_of(task)
         assert name not in self._parked, f"two tasks are named {name}"
         parked = self._parked[name] = _Parked(task, label)
-        if self._sleeper is not None:
+        if self._nap is not None:  # another task than those that stand still
+            self._nap.cancel()
+        elif self._sleeper is not None:
             driver, self._sleeper = self._sleeper, None
             trio.lowlevel.reschedule(driver)
         elif self._names.turns_of_round == 1 and self._is_alone(task):
@@ -209,7 +205,7 @@ class Schedule:
 
     def _is_alone(self, task: trio.lowlevel.Task) -> bool:
         """Whether the clock would open the gate next, if this task parked, which alone has a turn in this round."""
-        if self._driver is None or self.steps >= self._steps_max:  # of too many, the tasks are told as they stand
+        if self._driver is None or self.steps >= STEPS_MAX:  # of too many, the tasks are told as they stand
             return False
         return is_quiet() and not is_cancelled(task)
 
@@ -238,9 +234,6 @@ class Schedule:
                 finally:
                     self._nursery.cancel_scope.cancel()
         finally:
-            tell_turns(None)
-            for instrument in instruments:
-                trio.lowlevel.remove_instrument(instrument)
             self.hangs.ended()
 
     def _give_up(self) -> None:
@@ -248,7 +241,7 @@ class Schedule:
         if self._is_open:
             self.hangs.takes_too_long()
             return
-        msg = f"no end after {self._turns_max} turns of tasks, of which {self.steps} were steps; the tasks:\n"
+        msg = f"no end after {TURNS_MAX} turns of tasks, of which {self.steps} were steps; the tasks:\n"
         self.hangs.fail(LivelockError(msg + self.hangs.dump()))
 
     def is_idle(self, deadline: float) -> bool:
@@ -292,7 +285,9 @@ class Schedule:
         try:
             while self.hangs.failure is None:
                 if await self._all_stand_still():
-                    await trio.sleep_until(min(self.stalled.values()))
+                    with trio.CancelScope(deadline=min(self.stalled.values())) as self._nap:
+                        await trio.sleep_forever()
+                    self._nap = None
         finally:
             self._open()
 
@@ -314,8 +309,8 @@ class Schedule:
     def _let_go_on(self, names: list[str]) -> bool:
         """Release one task, and sometimes others with it; False if there have been too many steps."""
         self.steps += 1
-        if self.steps > self._steps_max:
-            msg = f"no end after {self._steps_max} steps; the tasks:\n{self.hangs.dump()}"
+        if self.steps > STEPS_MAX:
+            msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.hangs.dump()}"
             self.hangs.fail(LivelockError(msg))
             return False
         if len(names) == 1:

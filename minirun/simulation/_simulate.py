@@ -9,9 +9,8 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from types import FrameType
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import outcome as results
@@ -22,25 +21,22 @@ from .._workflow_errors import StrayCancellationError
 from ..agents._lanes import no_stray_cancellation
 from ..errors import ConfigurationError, MinirunError
 from ..runtime._failure import first_failure, leading_failure
-from ._behaviour import Note, features_of
 from ._choices import Choice, Choices
-from ._clock import WorldClock
+from ._clock import world_clock
 from ._faults import checked_faults
 from ._guard import Guard, guarding
-from ._hangs import Afterwards, Hangs
-from ._private import reseed_trio, seeded_trio, state_of_run, tell_turns
+from ._memory_store import MemoryStore
+from ._private import seeded_trio, tell_turns
 from ._report import report, with_note
+from ._store import Observer, Store
 from ._watchdog import Watchdog
 from ._world import LogEntry, World
 
-__all__ = ["Outcome", "Scenario", "UnreadableError", "checked_faults", "simulate", "simulate_each"]
+__all__ = ["Outcome", "Scenario", "UnreadableError", "check_processes", "checked_faults", "simulate"]
 
 PROCESSES_MAX = 8
-# After so many steps no other simulation begins in a `trio.run`: some 0.3 s. To make one takes as long as 20 steps.
-STEPS_TOGETHER = 1_000
 
 Scenario: TypeAlias = Callable[[World], Awaitable[object]]
-Storage: TypeAlias = Literal["memory", "sqlite"]
 
 
 class UnreadableError(MinirunError):
@@ -64,17 +60,11 @@ class Outcome:
     steps: int
     seed: int | str | None = None
     """What the choices followed from, if it was a seed."""
-    _notes: Sequence[Note] = attrs.field(default=(), alias="notes", eq=False, repr=False)
 
     @property
     def picks(self) -> list[int]:
         """The choices as bare numbers: what `RecordedChoices` replays."""
         return [choice.picked for choice in self.trace]
-
-    @property
-    def behaviour(self) -> dict[int, int]:
-        """What the world has met together, as numbers; and after how many choices each was first met."""
-        return features_of(self._notes, self.coverage)
 
     @property
     def digest(self) -> str:
@@ -95,11 +85,10 @@ def simulate(
     choices: Choices,
     *,
     faults: Iterable[str] | str = (),
-    storage: Storage = "sqlite",
     processes: int = 1,
-    deep: bool = False,
+    store: Callable[[World], Store] = MemoryStore,
+    observers: Sequence[Callable[[World], Observer]] = (),
     strict: bool = False,
-    hasty: bool = False,
 ) -> Outcome:
     """
     Run *scenario* in a world of its own that follows from *choices*; nothing it fails with is raised.
@@ -108,136 +97,24 @@ def simulate(
 
     Args:
         faults: What may go wrong: any of `"crash"`, `"storage"`, `"model"`, `"tools"`, `"users"`, or `"all"`.
-        storage: `"sqlite"`, the real one on a simulated disk, or `"memory"`, which is faster.
-        processes: How many processes serve the users at once, over one file.
-        deep: Whether the file is verified at the end, beside what is checked always.
+        processes: How many processes serve the users at once, over one store.
+        store: Makes the store of the world, which is given to it.
+        observers: Make what is told what happens, in the same way.
         strict: Whether `datetime.now()`, and what was imported by name from `time`, are seen, too: two to three times
             slower. Searches do it with every 20th seed.
-        hasty: Whether what takes a tenth of the steps after which a world has no end is ended then already. It is what
-            a livelock is shrunk with, each of which takes seconds otherwise.
 
     Raises:
-        ConfigurationError: The settings are none, or do not go together.
+        ConfigurationError: The settings are none.
     """
-    return next(
-        simulate_each(
-            scenario,
-            [choices],
-            faults=faults,
-            storage=storage,
-            processes=processes,
-            deep=deep,
-            strict=strict,
-            hasty=hasty,
-        )
-    )
-
-
-def simulate_each(
-    scenario: Scenario,
-    each: Iterable[Choices],
-    *,
-    faults: Iterable[str] | str = (),
-    storage: Storage = "sqlite",
-    processes: int = 1,
-    deep: bool = False,
-    strict: bool = False,
-    hasty: bool = False,
-) -> Iterator[Outcome]:
-    """
-    Simulate *scenario* with *each* of some choices; the outcomes are those that `simulate` would return.
-
-    It takes less time, for some share a `trio.run`: as many as take STEPS_TOGETHER steps, or until one fails, are
-    simulated before the first of them is returned. Nothing of the others shows in any.
-
-    Raises:
-        ConfigurationError: The settings are none, or do not go together.
-    """
-    check_settings(storage, processes)
-    named = checked_faults(faults, storage)
-
-    def make(choices: Choices) -> World:
-        return World(choices, faults=named, storage=storage, processes=processes, deep=deep, hasty=hasty)
-
-    rest = iter(each)
-    for choices in rest:
-        yield from _Together(scenario, chain([choices], rest), make, strict=strict).run()
-
-
-class _Together:
-    """One `trio.run`, and the simulations in it, one after another."""
-
-    def __init__(
-        self, scenario: Scenario, rest: Iterator[Choices], make: Callable[[Choices], World], *, strict: bool
-    ) -> None:
-        self._scenario = scenario
-        self._rest = rest
-        self._make = make
-        self._strict = strict
-        self._clock = WorldClock()
-        self._living: _Simulation | None = None
-        self._outcomes: list[Outcome] = []
-        self._hangs: Hangs | None = None  # what watches what is left of the last one
-
-    def run(self) -> list[Outcome]:
-        """The outcomes of the first of the rest."""
-        with _without_garbage_collection(), seeded_trio(0), guarding(), _without_last_resort():
-            try:
-                # Ctrl-C waits for a checkpoint: in the middle of a call from SQLite it would be lost
-                trio.run(self._main, clock=self._clock.clock, restrict_keyboard_interrupt_to_checkpoints=True)
-            except BaseException as error:
-                self._outlived()
-                self._end(error)
-            else:
-                self._outlived()
-        return self._outcomes
-
-    async def _main(self) -> None:
-        at_first = state_of_run()
-        for choices in self._rest:
-            await self._simulate(choices)
-            _collect()
-            steps = sum(outcome.steps for outcome in self._outcomes)
-            if self._outcomes[-1].failure is not None or steps >= STEPS_TOGETHER or state_of_run() != at_first:
-                return
-
-    async def _simulate(self, choices: Choices) -> None:
-        world = self._make(choices)
-        self._living = _Simulation(choices, world, Guard(strict=self._strict))
-        self._clock.begin(world.schedule)
-        reseed_trio(choices.choose(2**16, "order within trio", lambda randomness: randomness.randrange(2**16)))
-        failure: BaseException | None = None
-        try:
-            async with trio.open_nursery() as nursery:  # a task of its own has a context of its own
-                nursery.start_soon(self._living.live, self._scenario)
-        except BaseException as error:
-            failure = error
-        self._end(failure)
-        afterwards = Afterwards()
-        self._hangs = afterwards.hangs
-        self._clock.end(afterwards)
-        tell_turns(afterwards.take_turns)
-
-    def _outlived(self) -> None:
-        """The run is over: what would not end after its last world is a failure of that."""
-        if self._hangs is not None:
-            self._hangs.bury()
-            if self._hangs.failure is not None and self._outcomes[-1].failure is None:
-                self._outcomes[-1] = attrs.evolve(self._outcomes[-1], failure=self._hangs.failure)
-        self._hangs = None
-        self._clock.end(None)
-        tell_turns(None)
-
-    def _end(self, error: BaseException | None) -> None:
-        """The living one has ended; or the whole run did, with an error that is the fault of the last one."""
-        living, self._living = self._living, None
-        if living is not None:
-            self._outcomes.append(living.end(error))
-        elif not self._outcomes or not isinstance(error, Exception):
-            assert error is not None
-            raise error
-        elif self._outcomes[-1].failure is None:
-            self._outcomes[-1] = attrs.evolve(self._outcomes[-1], failure=first_failure(error))
+    check_processes(processes)
+    named = checked_faults(faults)
+    with _without_garbage_collection(), guarding(), _without_last_resort():
+        # no variable here has the world: what is left of it is collected at the end of the block
+        return _Simulation(
+            choices,
+            World(choices, faults=named, processes=processes, store=store, observers=observers),
+            Guard(strict=strict),
+        ).run(scenario)
 
 
 class _Simulation:
@@ -248,7 +125,6 @@ class _Simulation:
         self._world = world
         self._guard = guard
         self._watchdog = Watchdog(world.schedule.hangs.dump, self._origin)
-        self._watchdog.start()
         self._is_through = False
 
     def _origin(self) -> str:
@@ -257,8 +133,28 @@ class _Simulation:
             return f"the simulation of seed {self._choices.seed!r}"
         return f"the simulation of the choices {[choice.picked for choice in self._choices.trace]}"
 
-    async def live(self, scenario: Scenario) -> None:
-        """Run the scenario in the world."""
+    def run(self, scenario: Scenario) -> Outcome:
+        """Run the scenario in a `trio.run` of its own, whose order of tasks follows from a choice."""
+        failure: BaseException | None = None
+        clock = world_clock(self._world.schedule)
+        order = self._choices.choose(2**16, "order within trio", lambda randomness: randomness.randrange(2**16))
+        with seeded_trio(order):
+            try:
+                # Ctrl-C waits for a checkpoint: in the middle of a call from SQLite it would be lost
+                trio.run(self._live, scenario, clock=clock, restrict_keyboard_interrupt_to_checkpoints=True)
+            except BaseException as error:
+                failure = error
+            finally:
+                tell_turns(None)
+        return self._end(failure)
+
+    async def _live(self, scenario: Scenario) -> None:
+        """Run the scenario in the world. A cancellation of both ends here: it is seen in what was not done."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._live_alone, scenario)
+
+    async def _live_alone(self, scenario: Scenario) -> None:
+        self._watchdog.start()
         self._guard.start()
         async with self._world.living():
             with no_stray_cancellation("the scenario"):
@@ -266,12 +162,13 @@ class _Simulation:
         self._guard.stop()
         self._is_through = True
 
-    def end(self, error: BaseException | None) -> Outcome:
+    def _end(self, error: BaseException | None) -> Outcome:
         """What it came to, where *error* is what has ended it; what is no failure (Ctrl-C) is raised."""
         world, hangs = self._world, self._world.schedule.hangs
         self._watchdog.stop()
         self._guard.stop()
-        hangs.bury()
+        hangs.keep_lost()
+        world.store.close()
         if error is None and not self._is_through:
             error = StrayCancellationError("something has cancelled the task of the scenario, in which the world lives")
         failure = None if error is None else _readable(_first_failure(error))
@@ -281,7 +178,7 @@ class _Simulation:
         failure = self._watchdog.failure or self._guard.leak or world.problem or hangs.explained(failure)
         found = (tuple(world.log), tuple(self._choices.trace), world.coverage, world.schedule.steps)
         world._end()
-        return Outcome(failure, *found, seed=self._choices.seed, notes=world.notes)
+        return Outcome(failure, *found, seed=self._choices.seed)
 
     def _is_failure(self, error: BaseException) -> bool:
         if self._watchdog.failure is not None or is_pytest_failure(error):
@@ -368,21 +265,15 @@ def _ends_the_test(error: BaseException) -> bool:
     return any(kind.__module__ == "_pytest.outcomes" for kind in type(error).__mro__)
 
 
-def check_settings(storage: object, processes: object) -> None:
+def check_processes(processes: object) -> None:
     """
-    Look at what `simulate` is told.
+    Look at how many processes a world is to have.
 
     Raises:
-        ConfigurationError: It makes no sense, or does not go together.
+        ConfigurationError: It cannot have so many.
     """
-    if storage not in ("memory", "sqlite"):
-        msg = f"expected storage 'memory' or 'sqlite', found {brief(storage)}"
-        raise ConfigurationError(msg)
     if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= PROCESSES_MAX:
         msg = f"expected 1 to {PROCESSES_MAX} processes, found {brief(processes)}"
-        raise ConfigurationError(msg)
-    if storage == "memory" and processes > 1:
-        msg = f"expected one process over storage='memory', found {processes}; several share storage='sqlite'"
         raise ConfigurationError(msg)
 
 

@@ -1,179 +1,221 @@
 """
-What outlives a simulated process.
+The store of a simulated run, which outlives its processes, and the observers, which are told what it stores.
 
-A store opens a session service for each process, tells the world what is acknowledged, and knows what a dead process
-may leave: everything it has written, after a kill; what was synced and any of the rest, after a power cut. It can also
-be looked at without anything going wrong, which is for the checkers.
+A store opens the services of each process. A process can end at any point. The next process opens services over what
+the store has kept. `_memory_store` has the store that is used by default; `World(store=...)` takes another one.
 
-`_memory_store` has one of dicts that play a disk, `_sqlite_store` one with SQLite on a recording disk.
+The services of a store tell the world what they have stored (`ObservedService`), and the world tells its observers.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import trio
 
 from .._json import JSON
-from ..artifacts import BaseArtifactService
+from .._values import changed
+from ..artifacts import BaseArtifactService, InMemoryArtifactService
 from ..errors import StaleSessionError
 from ..events import Event, EventActions
-from ..memory import BaseMemoryService
+from ..memory import BaseMemoryService, InMemoryMemoryService
+from ..runtime import RunConfig
 from ..sessions import BaseSessionService, InvocationStatus, SessionKey, SessionWriter
 from ..sessions._live import LiveSession
-from ._artifacts import StoredArtifacts
-from ._checks import FIRST, State
-from ._memories import StoredMemories
+from ._env import SimulatedEnv
+from ._faults import Kinds
 from ._private import is_cancelled
 from ._processes import Process
-from ._vfs import Fault, RecordingVFS
-from ._witness import Witness
+from ._services import KeptArtifacts, KeptMemories
 
-__all__ = ["SETTER", "ObservedService", "Store", "creation"]
+if TYPE_CHECKING:
+    from ._world import World
 
-# The user and the session under which the initial state of an app is created; the session is deleted, its state stays.
-SETTER = FIRST
+__all__ = ["FIRST", "ObservedService", "Observer", "Store", "creation"]
+
+# The id of the event with the initial state of an app, and the user and the session under which it is created. The
+# session is deleted at once; the state stays.
+FIRST = "simulation"
 
 
 class Store(ABC):
-    """What a world keeps its sessions in."""
+    """
+    Where the sessions of a simulated run are kept.
 
-    error = sqlite3.SQLITE_IOERR
-    full = sqlite3.SQLITE_FULL
+    A world makes one with `store(world)`, and closes it at its end. Artifacts and memories are kept outside of all
+    processes, if the store does not say otherwise.
+    """
 
-    def disk_for(self, process: Process, fault: Fault) -> RecordingVFS | None:
-        """What a new process is to use as its disk; *fault* says what that answers."""
-        return None
+    faults: ClassVar[Kinds] = {}
+    """
+    By fault (`"storage"`, `"crash"`), the kinds of it that `world.strikes` is asked for, and once in how many times
+    each happens. The first kind shows that the fault could strike. What is missing here is as `_faults` has it.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._artifacts = InMemoryArtifactService()
+        self._memories = InMemoryMemoryService()
+
+    # --- processes
+
+    def env(self, process: Process) -> SimulatedEnv:
+        """Return the Env of a new process."""
+        return SimulatedEnv(self.world.machine, process.number, lambda: process.is_dead)
+
+    async def ready(self) -> None:
+        """Wait until a new process can begin."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the committed state can be read now. Checks of a scenario wait for it."""
+        return True
 
     @abstractmethod
     def open(self, process: Process) -> BaseSessionService:
-        """Open a service for a new process, which has an Env by now."""
+        """Open the sessions for a new process."""
 
-    @abstractmethod
     def open_artifacts(self, process: Process) -> BaseArtifactService:
-        """Open the artifacts for a process, whose service is open by now."""
+        """Open the artifacts for a process, after its sessions."""
+        return KeptArtifacts(self._artifacts, process.env)
 
-    @abstractmethod
     def open_memories(self, process: Process) -> BaseMemoryService:
-        """Open the memories for a process, whose service is open by now."""
+        """Open the memories for a process, after its sessions."""
+        return KeptMemories(self._memories, process.env)
 
     @abstractmethod
     def bury(self, process: Process) -> None:
-        """All tasks of a process have ended: take back what it had open."""
+        """Take back what a process had open: all its tasks have ended."""
 
-    def power_is_back(self) -> None:
-        """The power was gone, and all processes are buried: make what it has left."""
-
-    def lock(self) -> bool:
-        """Let somebody else hold the right to write; False where nobody can, or another one has it now."""
-        return False
-
-    def unlock(self) -> None:
-        """Let that one give it back."""
+    def step(self) -> None:
+        """Let a fault of the store's own strike, or not. Called before each step of the schedule."""
 
     def close(self) -> None:
-        """The world has ended."""
+        """Release everything: the world has ended."""
+
+    # --- the committed state
 
     @abstractmethod
     def seed(self, app_name: str, state: dict[str, object]) -> None:
-        """Commit an app's initial state, now."""
+        """Commit the initial state of an app, now and without faults."""
 
     @abstractmethod
     def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
-        """The committed state."""
-
-    @abstractmethod
-    def stored(self) -> dict[SessionKey, dict[int, str | None]]:
-        """The ids of all events, by session and seq; of a fork only its own."""
+        """Return the committed state of an app, with that of a user and of a session."""
 
     @abstractmethod
     def log(self, key: SessionKey) -> list[Event]:
-        """All events of a session."""
+        """Return all stored events of a session, in order; none if there is no such session."""
 
     @abstractmethod
-    def all_state(self) -> State:
-        """All state that is stored beside the events."""
+    def status(self, key: SessionKey, invocation_id: str) -> InvocationStatus | None:
+        """Return the stored status of an invocation, or None if it is not stored."""
 
-    def has_ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> bool:
-        """Whether this end of an invocation is recorded."""
-        return True
 
-    forks_copy = False
-    """Whether a fork of a session begins with the artifacts of its past."""
+class Observer:
+    """
+    Is told what happens in a simulated run. A subclass overrides what it needs; `world.fail(...)` fails the simulation.
 
-    @abstractmethod
-    def artifacts(self) -> StoredArtifacts:
-        """All artifacts, as everybody sees them."""
+    A world makes one with `observer(world)` for each of its `observers`.
+    """
 
-    @abstractmethod
-    def memories(self) -> StoredMemories:
-        """All memories."""
+    def __init__(self, world: World) -> None:
+        self.world = world
 
-    def damages(self) -> list[str]:
-        """What a thorough look finds wrong."""
-        return []
+    def stored(self, key: SessionKey, event: Event, writer: SessionWriter | None, *, begins: bool) -> None:
+        """An append was acknowledged: of a run if there is a *writer*, whose run begins or resumes with *begins*."""
+
+    def created(self, key: SessionKey, events: Sequence[Event], *, is_fork: bool) -> None:
+        """A session was created with these events, or as a fork."""
+
+    def seeded(self, key: SessionKey, event: Event) -> None:
+        """An app has its initial state by this event of a session that was deleted again."""
+
+    def deleted(self, key: SessionKey) -> None:
+        """A session was deleted."""
+
+    def ended(self, writer: SessionWriter, status: InvocationStatus) -> None:
+        """The end of an invocation was stored, or that it is paused."""
+
+    def point(self, label: str, task: str) -> None:
+        """A task, of this logical name, has passed a point of the runtime."""
+
+    def entered(self, key: SessionKey, invocation_id: str, config: RunConfig) -> None:
+        """A user of `world.say` has entered a run."""
+
+    def seen(self, key: SessionKey, invocation_id: str, events: Sequence[Event]) -> None:
+        """The user has received the last of *events* from the run."""
+
+    def left(self, invocation_id: str, tasks: Sequence[str]) -> None:
+        """The user has left the run. These tasks, which it has started, are alive."""
+
+    def gone(self, process: Process) -> None:
+        """All tasks of a dead process have ended."""
+
+    async def finish(self) -> None:
+        """The world ends: nothing fails any more, and all processes live."""
 
 
 class ObservedService(BaseSessionService):
-    """What the services of a world have in common: they tell what they acknowledge."""
+    """A session service that tells what it has stored. Mix it in before the service of a store."""
 
-    witness: Witness
+    store: Store
     process: Process
 
     async def _append(
         self, live: LiveSession, event: Event, *, writer: SessionWriter | None = None, begins: bool = False, **rest: Any
     ) -> Event:
-        key = live.key
+        world, key = self.store.world, live.key
         await self._env.point("append")
+        if writer is not None and begins:
+            world.begun(key, writer.invocation_id, changed(event, seq=live.revision + 1))  # if it will be stored
         try:
             stored = await super()._append(live, event, writer=writer, begins=begins, **rest)
         except StaleSessionError:
-            self.witness.reached("conflict")
+            world.reached("conflict")
             raise
         if is_cancelled(trio.lowlevel.current_task()):
-            self.witness.reached("cancel during commit")
-        self.witness.storing(key, stored, writer=writer, begins=begins)
+            world.reached("cancel during commit")
+        for observer in world.observers:
+            observer.stored(key, stored, writer, begins=begins)
         return stored
 
     async def insert_session(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
         live = await super().insert_session(key, events)  # type: ignore[safe-super]  # of the store's service
-        self.witness.created(key, events, 0)
+        for observer in self.store.world.observers:
+            observer.created(key, events, is_fork=False)
         return live
 
     async def insert_fork(self, key: SessionKey, at_seq: int | None, new: SessionKey, create_time: float) -> None:
-        self.witness.artifacts.copying(_scope_of(key), _scope_of(new), whole=False)
         await super().insert_fork(key, at_seq, new, create_time)  # type: ignore[safe-super]  # of the store's service
-        self.witness.artifacts.forked(_scope_of(new))
-        self.witness.created(new, (), -1)
+        for observer in self.store.world.observers:
+            observer.created(new, (), is_fork=True)
 
     async def remove_session(self, key: SessionKey) -> None:
         await super().remove_session(key)  # type: ignore[safe-super]  # of the store's service
-        self.witness.deleted(key)
+        for observer in self.store.world.observers:
+            observer.deleted(key)
 
     async def record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
         done = await super().record_end(writer, status)
         if done:
-            self.witness.ended(writer, status)
+            self._tell_end(writer, status)
         return done
-
-    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        self.witness.deleting(SessionKey(app_name, user_id, session_id))
-        with self.witness.artifacts.deleting((app_name, user_id, session_id), None):
-            await super().delete_session(app_name=app_name, user_id=user_id, session_id=session_id)
 
     async def finish_invocation(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
         found = await super().finish_invocation(writer, status)  # type: ignore[safe-super]  # of the store's service
         is_left = found is not False
         if status is not None and is_left:
-            self.witness.ended(writer, status)
+            self._tell_end(writer, status)
         return is_left
 
-
-def _scope_of(key: SessionKey) -> tuple[str, str, str]:
-    return key.app_name, key.user_id, key.session_id
+    def _tell_end(self, writer: SessionWriter, status: InvocationStatus) -> None:
+        """Tell the end, unless it was not stored because another run has resumed the invocation."""
+        if self.store.status(writer.live.key, writer.invocation_id) is status:
+            for observer in self.store.world.observers:
+                observer.ended(writer, status)
 
 
 def creation(state: dict[str, object]) -> Event:

@@ -1,23 +1,20 @@
 """
-A world: users who say things to runners, the processes that serve them, and the disk that outlives the processes.
+A world: users who say things to runners, the processes that serve them, and the store that outlives the processes.
 
 Users live outside of the processes (`_processes`): `say` looks for a living one, and asks again if that dies.
 
 What a world does follows from its choices alone. What may go wrong beside the order of things is named by its `faults`,
-and done by `_mishaps`. What is stored is told to the `_witness`, whose ledger the checkers compare with.
+and done by `_mishaps`. What outlives the processes is the `store`; what it stores is told to the `observers`.
 """
 
 from __future__ import annotations
 
 import inspect
-import os
-import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import attrs
 import trio
@@ -33,10 +30,8 @@ from ..events import Event
 from ..models import LLMRegistry
 from ..runners import Runner
 from ..runtime import RunConfig
-from ..sessions import Invocation, InvocationStatus
+from ..sessions import SessionKey
 from ..types import Content
-from ._behaviour import COUNTED, Note
-from ._checks import Checkers, Ledger
 from ._choices import Choices
 from ._env import Machine, SimulatedEnv
 from ._faults import FaultName
@@ -44,11 +39,9 @@ from ._memory_store import MemoryStore
 from ._mishaps import Mishaps
 from ._private import why_not_seeded
 from ._processes import Processes
-from ._saying import Saying
+from ._saying import SAYING, Saying
 from ._schedule import POLICIES, Schedule
-from ._sqlite_store import SqliteStore, new_file
-from ._store import Store
-from ._witness import Witness
+from ._store import Observer, Store
 
 __all__ = ["CheckError", "LogEntry", "World", "current_world"]
 
@@ -146,14 +139,6 @@ def _name_of(check: Callable[[], object]) -> str:
     return name if code is None else f"{name}, {code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"
 
 
-def _remove(folder: str) -> None:
-    """Remove a folder and what is in it; `shutil.rmtree` takes three times as long, for it guards against others."""
-    for place, _, files in os.walk(folder, topdown=False):
-        for file in files:
-            os.unlink(os.path.join(place, file))
-        os.rmdir(place)
-
-
 class World:
     """
     The world of one simulation. Made by `simulate` and by the pytest plugin; a scenario gets it as `world`.
@@ -163,48 +148,41 @@ class World:
     Args:
         choices: What everything follows from.
         faults: What may go wrong: any of `FAULTS`.
-        storage: `"memory"`, or `"sqlite"` on a recording disk.
-        processes: How many processes serve the users at once, over one file.
-        deep: Whether the end is checked by everything there is.
-        hasty: Whether it goes on without end after a part of the usual steps already.
+        processes: How many processes serve the users at once, over one store.
+        store: Makes the store, which is given the world.
+        observers: Make what is told what happens, in the same way.
     """
 
     def __init__(
         self,
         choices: Choices,
         *,
-        faults: frozenset[FaultName],
-        storage: Literal["memory", "sqlite"],
-        processes: int,
-        deep: bool,
-        hasty: bool = False,
+        faults: frozenset[FaultName] = frozenset(),
+        processes: int = 1,
+        store: Callable[[World], Store] = MemoryStore,
+        observers: Iterable[Callable[[World], Observer]] = (),
     ) -> None:
         self.choices = choices
         self.faults = faults
+        self.processes = processes
         self.coverage: Counter[str] = Counter()
         """How often what a simulation is for has happened."""
         self.log: list[LogEntry] = []
         """What happened; the same choices give the same."""
-        self.notes: list[Note] = []
-        """What may tell this world from others: see `_behaviour`."""
         policy = sorted(POLICIES)[choices.choose(len(POLICIES), "policy")]
         together = TOGETHER_ONE_IN[choices.choose(len(TOGETHER_ONE_IN), "how often tasks go on together")]
         if why_not_seeded() is not None:
             together = 0  # trio's order of theirs could not be told again
-        self.schedule = Schedule(choices, self._step, policy, together, hasty=hasty)
+        self.schedule = Schedule(choices, self._step, policy, together)
         self._processes = Processes(self, processes)
+        self.machine = Machine(self.schedule, lambda label: self._mishaps.passed(label))
+        self.store = store(self)
+        """What outlives the processes."""
         self._mishaps = Mishaps(self)
-        self._machine = Machine(self.schedule, self._mishaps.passed)
-        self._storage: Literal["memory", "sqlite"] = storage
-        self._new_file = new_file() if storage == "sqlite" else b""
-        self._deep = deep
-        self._ledger = Ledger()
-        self._checkers = Checkers(self._ledger, self._fail)
-        self._witness = Witness(self)
-        self.artifacts = self._witness.artifacts
-        """What is known of the artifacts of this world, and must hold of them."""
-        self.memories = self._witness.memories
-        """What is known of its memories, and must hold of them."""
+        self.observers = [make(self) for make in observers]
+        """Those that are told what happens."""
+        self.runs_of_users: dict[str, tuple[SessionKey, str, Event]] = {}
+        """By the token of what a user says: the session, the invocation, and the event that may be stored."""
         self._always: list[Callable[[], object]] = []
         self._eventually: list[Callable[[], object]] = []
         self._says: Counter[str] = Counter()
@@ -212,7 +190,6 @@ class World:
         """What a checker has found first."""
         self._leavers: dict[str, trio.CancelScope] = {}
         self._devices = 0  # that say things for which no scenario waits
-        self._store: Store
         self._nursery: trio.Nursery
 
     # --- for scenarios
@@ -224,9 +201,8 @@ class World:
         Where it is no function, the scripts of its models begin anew for every process: `restart()` is called on those
         that have one. Of models that are registered by name it is called in any case. Sessions are made on their first
         use. *state* is the app's initial `app:` state, committed when this returns. Its `credential_service` keeps what
-        it is given outside of all processes, as a keyring does. Its `artifact_service` and `memory_service` are in the
-        file of the sessions; with `storage="memory"` they are outside of all processes, too, and artifacts are seen as
-        soon as they are saved.
+        it is given outside of all processes, as a keyring does. Its `artifact_service` and `memory_service` are those
+        of the store: by default outside of all processes, too, where artifacts are seen as soon as they are saved.
         """
 
         def make() -> App:
@@ -240,7 +216,7 @@ class World:
             if wrong := [key for key in state if not key.startswith("app:")]:
                 msg = f"expected `app:` keys in state, found {brief(wrong[0])}; what is left belongs to users"
                 raise ConfigurationError(msg)
-            self._store.seed(made.runners[0].app_name, dict(state))
+            self.store.seed(made.runners[0].app_name, dict(state))
         return made.runners[0]
 
     async def say(
@@ -270,7 +246,7 @@ class World:
             msg = f"expected a user_id with session_id={brief(session_id)}: a session belongs to a user"
             raise ConfigurationError(msg)
         self._processes.runners_of(runner)
-        return self._store.state(runner.app_name, user_id, session_id)
+        return self.store.state(runner.app_name, user_id, session_id)
 
     def always(self, check: Callable[[], object]) -> None:
         """Let *check* be called after every step; it fails by raising, or by returning what is false (but None)."""
@@ -302,7 +278,7 @@ class World:
         It is told of each request as its `request(method, url, headers=, content=, timeout_s=, bytes_max=)`, and
         returns a `WebAnswer`, or raises a `WebFailedError`. What takes longer than *timeout_s* is answered by nobody.
         """
-        self._machine.web = web
+        self.machine.web = web
 
     async def heal(self) -> None:
         """Let nothing go wrong from now on, and wait until all processes live: then what waits can come to its end."""
@@ -323,7 +299,7 @@ class World:
     @property
     def now(self) -> float:
         """Virtual time, in seconds since the epoch, as the processes see it."""
-        return SimulatedEnv(self._machine, 0).now()
+        return SimulatedEnv(self.machine, 0).now()
 
     def strikes(self, kind: str, label: str) -> bool:
         """Whether something of this kind goes wrong now."""
@@ -331,18 +307,15 @@ class World:
 
     def note(self, who: str, what: str, event: Event | None = None) -> None:
         """Write into the log that *who* (a process, a user, the disk) did or met *what*."""
-        entry = LogEntry(round(trio.current_time(), 6), who, what, event)
-        self.log.append(entry)
-        self.met(entry)
+        self.log.append(LogEntry(round(trio.current_time(), 6), who, what, event))
 
     def reached(self, what: str) -> None:
         """Count that something happened which simulations are for."""
         self.coverage[what] += 1
-        self.met(COUNTED + what)
 
-    def met(self, what: str | Event | LogEntry, task: str = "") -> None:
-        """Note for the coverage of behaviour what happens, and in which task if that matters."""
-        self.notes.append((what, task, len(self.choices.trace)))
+    def begun(self, key: SessionKey, invocation_id: str, event: Event) -> None:
+        """Note which invocation begins, or resumes, with what the user of the current task says, if it is stored."""
+        self.runs_of_users[SAYING.get("")] = key, invocation_id, event
 
     # --- the course of a world
 
@@ -351,35 +324,19 @@ class World:
         """Run the world while the block runs; then let what goes wrong end, and check what is left."""
         token = _CURRENT.set(self)
         try:
-            with self._stored():
-                async with self.schedule.running(), trio.open_nursery() as self._nursery:
-                    for seat in range(len(self._processes.seats)):
-                        self._processes.begin(seat)
-                    await self._processes.all_living()
-                    yield
-                    self._mishaps.heal()
-                    await self._processes.all_living()
-                    await self._check_end()
-                    for process in self._processes.living():
-                        process.is_dead = True
-                    self._nursery.cancel_scope.cancel()
+            async with self.schedule.running(), trio.open_nursery() as self._nursery:
+                for seat in range(self.processes):
+                    self._processes.begin(seat)
+                await self._processes.all_living()
+                yield
+                self._mishaps.heal()
+                await self._processes.all_living()
+                await self._check_end()
+                for process in self._processes.living():
+                    process.is_dead = True
+                self._nursery.cancel_scope.cancel()
         finally:
             _CURRENT.reset(token)
-
-    @contextmanager
-    def _stored(self) -> Iterator[None]:
-        """Make the store, and close it."""
-        with ExitStack() as stack:
-            if self._storage == "memory":
-                self._store = MemoryStore(self._witness)
-            else:
-                memory = Path("/dev/shm")  # a disk that needs no head
-                place = memory if memory.is_dir() else None
-                folder = tempfile.mkdtemp(prefix="minirun-", dir=place)
-                stack.callback(_remove, folder)
-                self._store = SqliteStore(Path(folder), self.choices, self._witness, self._new_file)
-            stack.callback(self._store.close)
-            yield
 
     def _end(self) -> None:
         """The run is over: from now on what is asked of the world is refused, at no cost for what was asked before."""
@@ -390,11 +347,11 @@ class World:
     def _step(self) -> None:
         if self.problem is not None:
             raise self.problem
-        if not self._processes.power_is_on.is_set():
-            return  # what is stored is what the power cut will leave
+        if not self.store.is_readable:
+            return
         for check in self._always:
             if not _holds(check):
-                self._fail(f"always({_name_of(check)}) does not hold")
+                self.fail(f"always({_name_of(check)}) does not hold")
         self._mishaps.step()
 
     async def _check_end(self) -> None:
@@ -402,28 +359,8 @@ class World:
             await self.sleep(1)
         for check in self._eventually:
             await self._until_true(check)
-        self._witness.find()
-        for invocation in await self._ended_invocations():
-            told = self._ledger.end_of(invocation)
-            if told is not None and invocation.status not in (told, InvocationStatus.INTERRUPTED):
-                self._fail(f"{invocation.invocation_id} has ended as {told}, and is listed as {invocation.status}")
-        logs = {key: self._store.log(key) for key in self._store.stored()}
-        self._checkers.closed(logs, self._store.all_state())
-        if self._deep:
-            for damage in self._store.damages():
-                self._fail(damage)
-
-    async def _ended_invocations(self) -> list[Invocation]:
-        """All invocations, once those whose end could not be recorded have lost their leases."""
-        until = trio.current_time() + PATIENCE_S
-        while True:
-            invocations = await self._processes.living()[0].service.list_invocations()
-            running = [each.invocation_id for each in invocations if each.status is InvocationStatus.RUNNING]
-            if not running:
-                return invocations
-            if trio.current_time() >= until:
-                self._fail(f"the invocations {running} are listed as running, and nothing runs")
-            await self.sleep(10)
+        for observer in self.observers:
+            await observer.finish()
 
     async def _until_true(self, check: Callable[[], object]) -> None:
         pause, until = 1.0, trio.current_time() + PATIENCE_S
@@ -439,7 +376,7 @@ class World:
             await self.sleep(pause)
             pause *= 2
 
-    def _fail(self, message: str, what: str = "") -> None:
+    def fail(self, message: str, what: str = "") -> None:
         """Fail the simulation, whatever code catches this on the way."""
         error = CheckError(message, what)
         if self.schedule.hangs.failure is None:  # what ends in disorder says nothing of its own

@@ -39,8 +39,7 @@ from minirun.models._check import RequestChecker
 from minirun.plugins import BasePlugin
 from minirun.sessions import OpenCall, SessionKey, SessionWriter
 from minirun.sessions._recovery import by_event, closing_event
-from minirun.simulation import Choices, SeededChoices, World, simulate, why_unavailable, worlds
-from minirun.simulation._simulate import Scenario, Storage
+from minirun.simulation import Choices, SeededChoices, World
 from minirun.testing import ScriptedLlm, call
 from minirun.types import FunctionCall
 
@@ -48,6 +47,8 @@ from ..examples import examples
 from ..exhausting import all_outcomes, outcomes_until
 from ..helpers import PLACE, Logic, run_to_end, runner_for, stored_events
 from ..laws import check_calls, read_logs
+from ..simulation.stores import Scenario, Storage, simulate, why_unavailable
+from ..simulation.stores.strategy import worlds
 from ..trees import DEEDS, HookError, Plan, grow, trees
 
 # --- what simulations draw --------------------------------------------------------------------------------------------

@@ -29,12 +29,14 @@ from minirun.artifacts._values import described, described_bytes, taken_apart
 from minirun.errors import StorageError
 from minirun.sessions import SqliteSessionService, verify
 from minirun.sessions._sqlite._file import Durability
-from minirun.simulation import CUTS, Cut, DiskEnv, Image, RecordingVFS, why_unavailable, write_image
 from minirun.types import Part
 
 from ..disks import SmallDisk
 from ..interruptions import CancelAtStep, enumerate_steps
 from ..sessions.test_crash_images import moments
+from ..simulation.stores import why_unavailable
+from ..simulation.stores.disk import CUTS, Cut, Image, write_image
+from ..simulation.stores.vfs import DiskEnv, RecordingVFS
 from ..stores import Where, sql
 
 needs_vfs = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))

@@ -41,11 +41,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from minirun import App, Env, Event, InMemorySessionService, Runner, SqliteSessionService
 from minirun._codec import from_json, to_json
 from minirun.sessions import BaseSessionService
-from minirun.simulation import RecordingVFS, SeededChoices, World, _checks, why_unavailable
-from minirun.simulation._simulate import Scenario, Storage, simulate_each
-from minirun.simulation._sqlite_store import new_file
+from minirun.simulation import SeededChoices, World
 from tests.reference_worlds import PEOPLE, Bank, money, tools
 
+from ..simulation.stores import Scenario, Storage, simulate, why_unavailable
+from ..simulation.stores import checks as _checks
+from ..simulation.stores.sqlite_store import new_file
+from ..simulation.stores.vfs import RecordingVFS
 from .details import CHANNELS, INLINE, stored
 from .floors import FloorFile, FloorMemory, floor_dumps, floor_run
 from .measuring import Row, Times
@@ -174,8 +176,8 @@ async def bare(storage: Storage, events: int) -> None:
 
 def simulated(scenario: Scenario, seeds: int, storage: Storage, faults: tuple[str, ...] = ()) -> None:
     """The seeds from 0 on, of which none may fail, as a search simulates them."""
-    for outcome in simulate_each(scenario, map(SeededChoices, range(seeds)), storage=storage, faults=faults):
-        outcome.check()
+    for seed in range(seeds):
+        simulate(scenario, SeededChoices(seed), storage=storage, faults=faults).check()
 
 
 def floor_name(name: str, storage: Storage) -> str:
@@ -223,7 +225,7 @@ def processes(rounds: int, seeds: int, storage: Storage, count: int) -> list[flo
 
 
 def jobs(rounds: int, seeds: int) -> Iterator[Row]:
-    """Two processes beside one, which `minirun simulate --jobs` starts."""
+    """Two processes beside one: seeds can be shared between them."""
     for storage in STORAGES:
         one, two = (processes(rounds, seeds, storage, count) for count in (1, 2))
         yield Row(f"seeds: two processes, {storage}", two, f"one process, {storage}", one, JOBS_TARGET, "/s")

@@ -7,15 +7,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections import Counter
-from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from minirun.cli._workers import Search, seeds_of
 from minirun.simulation._kept import file_of
 
 from ..fork_server import run, start
@@ -61,24 +56,12 @@ async def takes_more(world, more):
     pass
 
 async def endless(world):
-    os.write(2, f"worker {os.getpid()}\\n".encode())  # one write: two workers share the pipe
+    os.write(2, b"begins\\n")
     while True:
         await world.sleep(1e-9)
 
-async def dies(world):
-    os._exit(7)
-
 async def exits(world):
     raise SystemExit(3)
-"""
-
-# The command, which waits less long for workers that are in the middle of a seed.
-HURRIED = """
-import sys
-from minirun.cli import _workers, main
-vars(_workers).update(STOP_WAIT_S=0.3)
-sys.argv[0] = "minirun"
-main()
 """
 
 # As long as nothing is wrong, a process of these tests ends at once.
@@ -124,7 +107,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_failure_is_shrunk_told_kept_and_replayed(folder: Path) -> None:
     """The traceback without machinery, the story, a file that replays it, and exit status 1; fixed, it is 0."""
-    done = simulate(folder, "scenarios.py::loses", "--storage", "memory")
+    done = simulate(folder, "scenarios.py::loses")
     assert (done.returncode, problems_in(done.stderr)) == (1, [])
     kept = file_of(folder, "scenarios.py::loses").relative_to(folder)
     assert (folder / kept).is_file()
@@ -136,20 +119,20 @@ def test_a_failure_is_shrunk_told_kept_and_replayed(folder: Path) -> None:
     again = simulate(folder, "scenarios.py::loses", "--replay", str(kept))
     assert again.returncode == 1
     assert "the kept failure (found with seed " in again.stdout
-    assert "storage: memory" in again.stdout
+    assert "faults: none; processes: 1" in again.stdout
     (folder / "scenarios.py").write_text(SCENARIOS.replace("!= 20", "== 0"))
     fixed = simulate(folder, "scenarios.py::loses", "--replay", str(kept))
     assert (fixed.returncode, fixed.stdout.partition(";")[0]) == (0, "no failure")
 
 
-def test_several_processes_share_the_seeds(folder: Path) -> None:
+def test_seeds_are_shared_between_processes_by_their_first(folder: Path) -> None:
     """Each seed is run once, what they reach is summed, and it needs no pytest; not on a terminal it prints lines."""
     (folder / "without").mkdir()
     (folder / "without" / "sitecustomize.py").write_text(
         "import sys\nsys.modules.update(pytest=None, _pytest=None, hypothesis=None)\n"
     )
     path = os.pathsep.join([str(folder / "without"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    arguments = ("--seeds", "20", "--jobs", "2", "--storage", "memory")
+    arguments = ("--seeds", "20", "--first-seed", "20")
     done = fresh_simulate(folder, "scenarios.py::fine", *arguments, PYTHONPATH=path)
     assert (done.returncode, problems_in(done.stderr)) == (0, [])
     first, *counters = done.stdout.splitlines()
@@ -160,7 +143,7 @@ def test_several_processes_share_the_seeds(folder: Path) -> None:
 
 def test_an_order_of_hashes_is_found_by_a_process_with_others(folder: Path) -> None:
     """Two runs in one process agree on the order of a set of strings; a process with other hashes tells of the seed."""
-    arguments = ("scenarios.py::unsorted", "--seeds", "1", "--storage", "memory")
+    arguments = ("scenarios.py::unsorted", "--seeds", "1")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
     done = run(program(*arguments)[1:], cwd=folder, env=environment)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -172,7 +155,7 @@ def test_an_order_of_hashes_is_found_by_a_process_with_others(folder: Path) -> N
 
 def test_failures_of_each_kind_are_told_where_it_keeps_going(folder: Path) -> None:
     """With --keep-going all seeds are run, all failures counted, and one of each kind is told and kept."""
-    done = simulate(folder, "scenarios.py::two_ways", "--seeds", "10", "--keep-going", "--storage", "memory")
+    done = simulate(folder, "scenarios.py::two_ways", "--seeds", "10", "--keep-going")
     assert done.returncode == 1
     assert "10 failures" in done.stdout
     assert done.stdout.count("replay: ") == 2
@@ -185,8 +168,8 @@ def test_the_marker_has_the_defaults_and_the_file_is_pytests(folder: Path) -> No
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "inner" / "test_it.py").write_text(
         "import pytest\n"
-        "@pytest.mark.simulation(7, storage='memory', reach='fire')\nasync def test_it(world): pass\n"
-        "@pytest.mark.simulation(seeds=2, storage='memory', faults='crash')\nclass TestIt:\n"
+        "@pytest.mark.simulation(7, reach='fire')\nasync def test_it(world): pass\n"
+        "@pytest.mark.simulation(seeds=2, faults='crash')\nclass TestIt:\n"
         "    async def test_it(self, world):\n        with pytest.raises(ValueError): pass\n"
     )
     done = simulate(folder, "inner/test_it.py::test_it")
@@ -196,7 +179,7 @@ def test_the_marker_has_the_defaults_and_the_file_is_pytests(folder: Path) -> No
     assert "3 seeds in " in simulate(folder, "inner/test_it.py::test_it", "--seeds", "3").stdout
     method = simulate(folder, "inner/test_it.py::TestIt::test_it", "--faults", "none")
     assert "Failed: DID NOT RAISE" in method.stdout
-    assert "faults: none; storage: memory" in method.stdout
+    assert "faults: none; processes: 1" in method.stdout
     assert file_of(folder, "inner/test_it.py::TestIt::test_it").is_file()
 
 
@@ -219,16 +202,9 @@ def test_a_file_in_a_package_imports_its_neighbours(folder: Path) -> None:
         (["scenarios.py::Bank"], 1, "expected an async function that takes `world` alone, found <class"),
         (["scenarios.py::takes_more"], 1, "one that takes world, more; pytest can run it"),
         (["scenarios.py::fine", "--faults", "flood"], 2, "expected faults out of crash, storage"),
-        (["scenarios.py::fine", "--storage", "paper"], 2, "expected storage 'memory' or 'sqlite'"),
         (["scenarios.py::fine", "--replay", "scenarios.py"], 2, "expected a kept failure, found a file that cannot"),
         (["scenarios.py::fine", "--replay", "nix.json"], 2, "expected a kept failure, found a file that cannot"),
-        (
-            ["scenarios.py::dies", "--storage", "memory"],
-            1,
-            "a worker could not go on: its process has died with exit status 7",
-        ),
         (["scenarios.py::fine", "--replay", "a.json", "--first-seed", "0"], 2, "or --first-seed, found both"),
-        (["scenarios.py::fine", "--corpus", ""], 2, "expected a folder, found an empty name"),
         (["scenarios.py::fine", "--minutes", "nan"], 2, "nan is no number of minutes"),
     ],
 )
@@ -241,53 +217,22 @@ def test_what_cannot_be_done_is_told(folder: Path, arguments: list[str], status:
 
 def test_a_scenario_that_exits_has_failed(folder: Path) -> None:
     """It does not end the search with it: it is told with its seed, and kept."""
-    done = simulate(folder, "scenarios.py::exits", "--storage", "memory")
+    done = simulate(folder, "scenarios.py::exits")
     assert done.returncode == 1
     assert "SystemExit: 3" in done.stdout
     assert "--replay" in done.stdout, done.stdout
 
 
-def test_what_does_not_end_is_told_and_ended(folder: Path) -> None:
-    """A search whose time is long over has a worker that is left with what it has in hand."""
-    impatient = HURRIED.replace("main()\n", "vars(_simulate).update(OVERTIME_S=0.5)\nmain()\n").replace(
-        "import _workers", "import _simulate, _workers"
-    )
-    arguments = ["simulate", "scenarios.py::endless", "--storage", "memory", "--minutes", "0.001"]
-    done = run(["-W", "error", "-c", impatient, *arguments], cwd=folder, env={**os.environ, **ONE_HASH})
-    assert done.returncode == 1
-    assert "a worker could not go on: what it had in hand does not end" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_ctrl_c_ends_all_processes(folder: Path) -> None:
-    """SIGINT to all at once, as a terminal sends it: status 130, no traceback, nobody left, the corpus is kept."""
-    scenario = ("scenarios.py::endless", "--storage", "memory")
-    arguments = ["-c", HURRIED, "simulate", *scenario, "--jobs", "2", "--corpus", "inputs"]
+def test_ctrl_c_ends_a_search(folder: Path) -> None:
+    """SIGINT in the middle of a seed, as a terminal sends it: status 130, no traceback, and what was found is told."""
+    arguments = program("scenarios.py::endless")[1:]
     environment = {**os.environ, **ONE_HASH}
-    with start(["-W", "error", *arguments], cwd=folder, env=environment, start_new_session=True) as process:
+    with start(arguments, cwd=folder, env=environment, start_new_session=True) as process:
         assert process.stderr is not None
-        workers: set[int] = set()
-        try:
-            while len(workers) < 2:
-                if (line := process.stderr.readline().split())[0] == "worker":  # others tell how far they are
-                    workers.add(int(line[1]))
-        finally:
-            os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr.readline() == "begins\n"
+        os.killpg(process.pid, signal.SIGINT)
         output, errors = process.communicate()
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert errors.endswith("interrupted\n")
-    assert " seeds in " in output
-    assert "corpus: " in output
-    for worker in workers:
-        with pytest.raises(ProcessLookupError):
-            os.kill(worker, 0)
-
-
-@given(first=st.integers(0, 10_000), seeds=st.none() | st.integers(1, 500), jobs=st.integers(1, 9))
-def test_the_shares_of_the_workers_are_all_seeds(first: int, seeds: int | None, jobs: int) -> None:
-    """Each seed belongs to one worker; without an end, the shares have none."""
-    search = Search("t", "t", {}, first, seeds, jobs)
-    shares = Counter(seed for number in range(jobs) for seed in islice(seeds_of(search, number), 500))
-    assert set(shares.values()) == {1}
-    assert set(shares) == set(range(first, first + (500 * jobs if seeds is None else seeds)))
+    assert "0 seeds in " in output

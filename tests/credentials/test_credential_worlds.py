@@ -11,7 +11,6 @@ from minirun import Event, FunctionTool, InvocationContext, LlmAgent, ParallelAg
 from minirun._codec import to_json
 from minirun.credentials import AuthConfig, AuthCredential, CredentialKey, InMemoryCredentialService
 from minirun.sessions import InMemorySessionService, InvocationStatus
-from minirun.simulation import why_unavailable
 from minirun.testing import call
 from minirun.tools import ToolContext
 
@@ -19,6 +18,7 @@ from ..contracts.credential_contract import check_credential_service
 from ..helpers import PLACE, Logic
 from ..resuming import steps
 from ..seeds import coverage_until
+from ..simulation.stores import why_unavailable
 from ..vaults import vaults
 from .test_credential_requests import Desk
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from minirun.simulation import SeededChoices, simulate, why_unavailable
+from minirun.simulation import SeededChoices
 
 from ..oauth_worlds import SIGN_INS
 from ..seeds import coverage_until
+from ..simulation.stores import simulate, why_unavailable
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 

@@ -30,7 +30,7 @@ from minirun import (
 from minirun.errors import ConfigurationError, FatalError
 from minirun.runtime import ReadonlyContext
 from minirun.sessions import PendingCall
-from minirun.simulation import SeededChoices, World, simulate
+from minirun.simulation import SeededChoices, World
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import BaseTool, BaseToolset, LongRunningFunctionTool, RetryConfig
 from minirun.types import Content, FunctionCall, Part
@@ -38,6 +38,7 @@ from minirun.types import Content, FunctionCall, Part
 from ..helpers import PLACE, Logic, run_to_end, runner_for, stored_events
 from ..resuming import steps
 from ..runtime.test_resume import cut_after, runner_of
+from ..simulation.stores import simulate
 
 
 def turn_of(*names: str, then: object = "done") -> ScriptedLlm:

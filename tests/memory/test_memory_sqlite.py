@@ -31,11 +31,13 @@ from minirun.errors import (
 from minirun.memory import InMemoryMemoryService, SqliteMemoryService
 from minirun.sessions import verify
 from minirun.sessions._sqlite._memories import BLOCK_BITS, PLACE_BITS, token
-from minirun.simulation import CUTS, Disk, DiskEnv, Mark, RecordingVFS, why_unavailable, write_image
 
 from ..disks import SmallDisk
 from ..fork_server import program, start
 from ..interruptions import CancelAtStep, enumerate_steps
+from ..simulation.stores import why_unavailable
+from ..simulation.stores.disk import CUTS, Disk, Mark, write_image
+from ..simulation.stores.vfs import DiskEnv, RecordingVFS
 from ..stores import HERE, append, failing, inject, sql
 
 USER: dict[str, Any] = {"app_name": "app", "user_id": "u"}

@@ -27,12 +27,13 @@ from minirun.errors import (
     ModelTimeoutError,
 )
 from minirun.models import BaseLlm, FallbackModel, LlmCapabilities, LlmRequest, LlmResponse
-from minirun.simulation import SeededChoices, World, simulate, why_unavailable
+from minirun.simulation import SeededChoices, World
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
 from minirun.types import ModelContent
 
 from ..helpers import run_to_end, stored_events
+from ..simulation.stores import simulate, why_unavailable
 
 PASSING = (ModelRateLimitedError, ModelOverloadedError, ModelTimeoutError, ModelConnectionError)
 LASTING = (ModelError, ModelAuthenticationError, ModelRefusedError, ContextTooLongError, ModelRequestError)

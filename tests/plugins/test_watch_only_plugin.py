@@ -24,8 +24,9 @@ from minirun.plugins import (
     SaveFilesAsArtifactsPlugin,
 )
 from minirun.runtime import InvocationContext
-from minirun.simulation import Outcome, SeededChoices, World, simulate
+from minirun.simulation import Outcome, SeededChoices, World
 
+from ..simulation.stores import simulate
 from ..worlds import WORLDS
 
 NAMES = ["desk in memory", "trees in trouble", "orders in memory", "office in memory", "choir on disk"]

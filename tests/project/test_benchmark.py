@@ -18,7 +18,6 @@ from xml.etree import ElementTree
 import pytest
 
 import minirun
-from minirun.simulation import why_unavailable
 
 from ..benchmarks import contest, databases, details, mcp_calls, run
 from ..benchmarks.chart import chart
@@ -38,6 +37,7 @@ from ..fork_server import Process, relay
 from ..fork_server import run as run_forked
 from ..fork_server import start as start_forked
 from ..postgres import shared_server
+from ..simulation.stores import why_unavailable
 
 pytestmark = pytest.mark.slow
 

@@ -344,10 +344,6 @@ UNEXPLAINED = {
     ),
     "what passes between the rooms of the runtime": "Program RunRequest Services",
     "what only an Env of one's own meets": "HostThread derived_id",
-    "the model of a disk below SQLite, for minirun's own tests": (
-        "CUTS Change Cut Delete Disk DiskEnv Entry Fault Image Mark Operation Randomness RecordingVFS Sync Truncate "
-        "Write write_image"
-    ),
 }
 
 

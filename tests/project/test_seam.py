@@ -24,7 +24,7 @@ PACKAGE = Path(minirun.__file__).parent
 # token of MCP clients.
 EXEMPT = (
     *("bridge/", "env.py", "simulation/", "tools/mcp/_stdio.py"),
-    *("cli/_ctrl_c.py", "cli/_load.py", "cli/_mcp.py", "cli/_simulate.py", "cli/_work.py", "cli/_workers.py"),
+    *("cli/_ctrl_c.py", "cli/_load.py", "cli/_mcp.py", "cli/_simulate.py", "cli/_work.py"),
 )
 
 # Importing one of these is enough, whatever is done with it.

@@ -16,12 +16,11 @@ from minirun.flows._compaction import is_told, told
 from minirun.models import LlmRequest
 from minirun.sessions._compactions import Compaction
 from minirun.sessions._integrity._history import check_history
-from minirun.simulation import SeededChoices, World, why_unavailable
-from minirun.simulation._explore import explore
-from minirun.simulation._simulate import Storage, simulate
+from minirun.simulation import SeededChoices, World
 from minirun.testing import ScriptedLlm, call
 
 from ..laws import Log, expect, read_logs
+from ..simulation.stores import Storage, explore, simulate, why_unavailable
 from .test_compaction_properties import FILLER, Keeper, check_ranges, visible_of, words_of
 
 

@@ -18,10 +18,11 @@ from minirun.errors import StaleSessionError, StorageError
 from minirun.events import EventActions, Replay
 from minirun.sessions import InvocationStatus, SessionKey, SessionWriter
 from minirun.sessions._messages import take_over_messages
-from minirun.simulation import SeededChoices, simulate
+from minirun.simulation import SeededChoices
 from minirun.testing import ScriptedLlm
 
 from ..helpers import PLACE
+from ..simulation.stores import simulate
 from ..stores import HERE, KEY, Elsewhere, ElsewhereInPostgres, append, begin, database_of, enter, get
 from ..worlds import WORLDS
 from .test_sending import log_of

@@ -30,7 +30,9 @@ from starlette.routing import Route
 
 from examples import live_echo, live_phone
 from minirun import InMemoryRunner, LlmAgent
-from minirun.simulation import SeededChoices, simulate
+from minirun.simulation import SeededChoices
+
+from ..simulation.stores import simulate
 
 
 @pytest.mark.parametrize("seeds", [5, pytest.param(500, marks=pytest.mark.slow)])

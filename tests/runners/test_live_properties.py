@@ -20,13 +20,13 @@ from minirun import InMemoryRunner
 from minirun.events import Event
 from minirun.simulation import Choices, RecordedChoices, SeededChoices
 from minirun.simulation._private import seeded_trio
-from minirun.simulation._strategy import worlds
 
 from ..examples import examples
 from ..helpers import PLACE
 from ..live_laws import check
 from ..live_plans import CALM, WILD, Mood, Plan, drawn
 from ..live_talks import Book, agent_of, book_of, talk
+from ..simulation.stores.strategy import worlds
 
 SECONDS_MAX = 5_000.0
 

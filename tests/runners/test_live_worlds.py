@@ -7,11 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from minirun.simulation import why_unavailable
-from minirun.simulation._explore import explore
-
 from ..live_worlds import LIVE
 from ..seeds import coverage_until
+from ..simulation.stores import explore, why_unavailable
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from minirun.simulation import why_unavailable
-
 from ..control_worlds import CONTROL
 from ..seeds import coverage_until
+from ..simulation.stores import why_unavailable
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 

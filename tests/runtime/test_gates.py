@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from minirun.simulation import SeededChoices, simulate, why_unavailable
+from minirun.simulation import SeededChoices
 
 from ..seeds import coverage_until
+from ..simulation.stores import simulate, why_unavailable
 from ..worlds import KEEPING
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))

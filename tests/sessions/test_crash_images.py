@@ -22,24 +22,11 @@ import pytest
 from minirun.errors import StorageError
 from minirun.sessions import SqliteSessionService
 from minirun.sessions._sqlite._file import Durability
-from minirun.simulation import (
-    CUTS,
-    Cut,
-    Delete,
-    Disk,
-    DiskEnv,
-    Entry,
-    Image,
-    Mark,
-    RecordingVFS,
-    Sync,
-    Truncate,
-    Write,
-    why_unavailable,
-    write_image,
-)
 
 from ..disks import FILE, AnyStep, Found, History, SmallDisk, judge, live, look, missing_of, run_again, store_on
+from ..simulation.stores import why_unavailable
+from ..simulation.stores.disk import CUTS, Cut, Delete, Disk, Entry, Image, Mark, Sync, Truncate, Write, write_image
+from ..simulation.stores.vfs import DiskEnv, RecordingVFS
 
 needs_vfs = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 

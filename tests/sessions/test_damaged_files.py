@@ -21,7 +21,6 @@ import trio
 
 from minirun.errors import MinirunError, StorageCorruptError, StorageFormatError
 from minirun.sessions import SqliteSessionService
-from minirun.simulation import Disk, DiskEnv, Entry, Image, Mark, RecordingVFS, Write, why_unavailable, write_image
 
 from .. import disks
 from ..disks import (
@@ -38,6 +37,9 @@ from ..disks import (
     run_again,
     store_on,
 )
+from ..simulation.stores import why_unavailable
+from ..simulation.stores.disk import Disk, Entry, Image, Mark, Write, write_image
+from ..simulation.stores.vfs import DiskEnv, RecordingVFS
 from ..stores import sql
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))

@@ -23,12 +23,13 @@ from minirun._codec import from_json, to_json
 from minirun.errors import MinirunError, StorageError
 from minirun.sessions import DatabaseSessionService, SessionWriter
 from minirun.sessions._live import LiveSession
-from minirun.simulation import SeededChoices, World, simulate
+from minirun.simulation import SeededChoices, World
 
 from ..fork_server import program, run
 from ..helpers import Logic
 from ..mutating import Mutant, mutants, plant
 from ..postgres_model import Luck, ModelEnv, ModelServer, Network
+from ..simulation.stores import simulate
 
 pytest.importorskip("psycopg")
 
@@ -107,7 +108,7 @@ class Workers:
         """A worker, and after each death the next one in its place; the last one is not killed."""
         for life in range(LIVES):
             trouble = self.luck.one_of("trouble", [0, 0.1, 0.3])
-            env = ModelEnv(self.world._machine, 10 * number + life + 1, server=self.server, network=Network(trouble))
+            env = ModelEnv(self.world.machine, 10 * number + life + 1, server=self.server, network=Network(trouble))
             service = NotedService.of(self.book, env)
             self.alive[name] = env
             with trio.CancelScope() as scope:
@@ -135,7 +136,7 @@ class Workers:
 
     async def visit(self) -> None:
         """A worker that nothing happens to enters every session at last, whoever has it and whatever it hears."""
-        service = NotedService.of(self.book, ModelEnv(self.world._machine, 99, server=self.server))
+        service = NotedService.of(self.book, ModelEnv(self.world.machine, 99, server=self.server))
         for session_id in SESSIONS * 2:
             await self.world.sleep(self.luck.one_of("visits after", [1, 10, 30]))
             event = Event(author="a", actions=EventActions(state_ops={"n": {"add": 1}, "user:n": {"add": 1}}))
@@ -220,7 +221,7 @@ async def workers_write(world: World) -> None:
     luck, book = Luck(world.choices), Book(world)
     server = ModelServer(luck)
     workers = Workers(world, server, luck, book)
-    async with DatabaseSessionService(URL, env=ModelEnv(world._machine, 100, server=server)) as sound:
+    async with DatabaseSessionService(URL, env=ModelEnv(world.machine, 100, server=server)) as sound:
         for session_id in SESSIONS:
             await sound.create_session(app_name="app", user_id="u", session_id=session_id)
         async with trio.open_nursery() as nursery:
@@ -233,7 +234,7 @@ async def workers_write(world: World) -> None:
             nursery.cancel_scope.cancel()
         for each in list(server.connections):
             each.land()
-        async with DatabaseSessionService(URL, env=ModelEnv(world._machine, 101, server=server)) as new:
+        async with DatabaseSessionService(URL, env=ModelEnv(world.machine, 101, server=server)) as new:
             await check(server, book, [sound, new])
 
 
@@ -274,7 +275,7 @@ REACHED = (
 """What happens in some of these worlds; else they would show nothing."""
 
 
-@pytest.mark.simulation(seeds=WORLDS, storage="memory", reach=REACHED)
+@pytest.mark.simulation(seeds=WORLDS, reach=REACHED)
 async def test_workers_of_a_model_keep_what_they_acknowledge(world: World) -> None:
     """In simulated worlds of three workers with lost and late answers, logs, outcomes and states agree."""
     await workers_write(world)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minirun.simulation import why_unavailable
-
+from ..simulation.stores import why_unavailable
 from ..worlds import SHARING, coverage_of
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))

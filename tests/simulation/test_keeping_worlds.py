@@ -11,16 +11,16 @@ import pytest
 from minirun import Event, InvocationContext, Runner
 from minirun.events import EventActions
 from minirun.memory import MemoryEntry
-from minirun.simulation import CheckError, SeededChoices, World, simulate, why_unavailable
-from minirun.simulation._explore import TWICE_EVERY_SEEDS, explore
+from minirun.simulation import CheckError, SeededChoices, World
+from minirun.simulation._explore import TWICE_EVERY_SEEDS
 from minirun.simulation._memory_store import MemoryStore
-from minirun.simulation._simulate import Storage
 from minirun.types import Part
 
 from ..helpers import Logic
 from ..laws import read_logs
 from ..seeds import coverage_of_all
 from ..worlds import KEEPING
+from .stores import Storage, explore, simulate, why_unavailable
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -81,8 +81,8 @@ def outcome_of(spoil: Callable[[World, Runner], Any], storage: Storage = "memory
 
 
 def store_of(world: World) -> MemoryStore:
-    assert isinstance(world._store, MemoryStore)
-    return world._store
+    assert isinstance(world.store, MemoryStore)
+    return world.store
 
 
 def lose_content(world: World, runner: Runner) -> None:

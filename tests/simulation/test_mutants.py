@@ -22,12 +22,11 @@ from typing import Any
 
 import pytest
 
-from minirun.simulation import why_unavailable
-
 from .. import mutating
 from ..mutating import CHOICES_MAX, Find, Mutant, hunt_in_process, mutants, plant, without_hints, world_of
 from ..planted import can_swap
 from ..planting import Change, changed
+from .stores import why_unavailable
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 

@@ -11,9 +11,10 @@ import trio
 
 from minirun import BaseAgent, InvocationContext, LlmAgent, Runner
 from minirun.errors import StrayCancellationError
-from minirun.simulation import SeededChoices, UnreadableError, World, simulate
-from minirun.simulation._explore import checked_options, explore
+from minirun.simulation import SeededChoices, UnreadableError, World
 from minirun.testing import ScriptedLlm, call
+
+from .stores import explore, simulate
 
 MEMORY = {"storage": "memory"}
 
@@ -82,7 +83,7 @@ def test_an_exception_that_cannot_say_what_it_is_is_told_by_its_type(
         FAILURE.set(kind)
         await scenario(world)
 
-    found = list(explore(with_kind, [0, 1], checked_options(MEMORY)))
+    found = list(explore(with_kind, [0, 1], MEMORY))
     assert len(found) == 2
     for explored in found:
         failure = explored.outcome.failure
@@ -196,7 +197,7 @@ async def cancels_the_world(world: World) -> None:
 )
 def test_a_cancelled_that_nothing_has_asked_for_fails_its_seed(scenario: Callable[[World], Any]) -> None:
     """The nurseries around a scenario would take it for their own, so the seed would pass in the middle of its test."""
-    found = list(explore(scenario, [0, 1], checked_options(MEMORY)))
+    found = list(explore(scenario, [0, 1], MEMORY))
     assert [type(each.outcome.failure) for each in found] == [StrayCancellationError, StrayCancellationError]
     outcome = simulate(scenario, SeededChoices(3), storage="memory")
     assert isinstance(outcome.failure, StrayCancellationError)
@@ -250,5 +251,5 @@ def test_an_exception_that_recurses_where_it_says_what_it_is_fails_alike_at_ever
         return simulate(scenario, SeededChoices(0), storage="memory").digest
 
     assert len({digest_at(depth) for depth in range(5)}) == 1
-    [explored] = explore(scenario, [0], checked_options(MEMORY))
+    [explored] = explore(scenario, [0], MEMORY)
     assert isinstance(explored.outcome.failure, UnreadableError)

@@ -19,12 +19,12 @@ from minirun import Event, InvocationContext, LlmAgent, RunConfig
 from minirun.agents import BaseAgent
 from minirun.errors import DeadlineExceededError
 from minirun.models import LlmRequest
-from minirun.simulation import CheckError, RecordedChoices, SeededChoices, World, shrink, simulate
-from minirun.simulation._simulate import Scenario
+from minirun.simulation import CheckError, RecordedChoices, SeededChoices, World
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import ToolContext
 
 from ..helpers import Logic
+from .stores import Scenario, shrink, simulate
 
 SEEDS_MAX = 2_000
 CHOICES_MAX = 10

@@ -20,7 +20,6 @@ from minirun.simulation import (
     ChaosLlm,
     CheckError,
     DeadlockError,
-    DrawnChoices,
     LivelockError,
     Outcome,
     RecordedChoices,
@@ -29,16 +28,14 @@ from minirun.simulation import (
     _private,
     _schedule,
     depth_first,
-    shrink,
-    simulate,
-    why_unavailable,
 )
 from minirun.simulation._chaos import FAULTS as MODEL_FAULTS
-from minirun.simulation._simulate import Scenario, Storage, simulate_each
 
 from ..examples import examples
 from ..exhausting import all_outcomes
 from ..reference_worlds import SCENARIOS, Bank, look_up, money, tools
+from .stores import Scenario, Storage, shrink, simulate, why_unavailable
+from .stores.strategy import DrawnChoices
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -110,7 +107,7 @@ def test_a_world_is_refused_when_its_run_has_ended() -> None:
         world.note("ada", "waits")
         await kept[0].sleep(1)
 
-    first, second = simulate_each(scenario, [SeededChoices(1), SeededChoices(2)], storage="memory")
+    first, second = (simulate(scenario, SeededChoices(seed), storage="memory") for seed in (1, 2))
     assert first.failure is None
     assert isinstance(second.failure, ConfigurationError)
     assert "expected `world.sleep` while the world lives, found that its run has ended" in str(second.failure)

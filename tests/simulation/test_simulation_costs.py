@@ -12,12 +12,14 @@ import trio._core._run as trio_run
 
 from minirun import BaseAgent, Event, InvocationContext
 from minirun._codec import to_json
-from minirun.simulation import LogEntry, RecordingVFS, SeededChoices, World, simulate, why_unavailable
+from minirun.simulation import LogEntry, SeededChoices, World
 from minirun.simulation._choices import _Luck
 from minirun.simulation._private import _Order
-from minirun.simulation._sqlite_store import file_with
 
 from ..reference_worlds import SCENARIOS
+from .stores import simulate, why_unavailable
+from .stores.sqlite_store import file_with
+from .stores.vfs import RecordingVFS
 
 needs_the_disk = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 POINTS = 300

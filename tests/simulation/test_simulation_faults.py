@@ -10,14 +10,15 @@ import pytest
 
 from minirun import InvocationContext, LlmAgent
 from minirun.events import Event
-from minirun.simulation import CoverageError, SeededChoices, World, simulate, why_unavailable
-from minirun.simulation._explore import check_faults, explore, settings
+from minirun.simulation import CoverageError, SeededChoices, World
+from minirun.simulation._explore import check_faults, settings
 from minirun.simulation._faults import COULD_STRIKE, FAULTS, HAS_STRUCK
 from minirun.testing import ScriptedLlm, call
 
 from .. import fork_server
 from ..fork_server import MINIRUN, NOT_REWRITTEN, PYTEST
 from ..helpers import Logic
+from .stores import explore, simulate, why_unavailable
 
 needs_the_disk = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -48,7 +49,7 @@ async def talk(world: World) -> None:
 
 def reached(scenario: Any, seeds: int, **options: Any) -> Counter[str]:
     found: Counter[str] = Counter()
-    for explored in explore(scenario, range(seeds), settings(seeds, **options).options):
+    for explored in explore(scenario, range(seeds), options):
         assert explored.outcome.failure is None, explored.outcome.failure
         found += explored.coverage
     return found
@@ -124,11 +125,11 @@ def test_a_sync_can_find_no_room() -> None:
 TESTS = """
 import pytest
 
-@pytest.mark.simulation(seeds=2, faults="tools", storage="memory")
+@pytest.mark.simulation(seeds=2, faults="tools")
 async def test_without_tools(world):
     pass
 
-@pytest.mark.simulation(seeds=2, faults="crash", storage="memory")
+@pytest.mark.simulation(seeds=2, faults="crash")
 async def test_without_luck(world):
     world.reached("mine")
 """

@@ -27,9 +27,10 @@ import trio
 from trio.to_thread import run_sync as run_sync_by_name
 
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent
-from minirun.simulation import LeakError, SeededChoices, World, simulate, why_unavailable
-from minirun.simulation._explore import explore, replay
+from minirun.simulation import LeakError, SeededChoices, World
 from minirun.testing import ScriptedLlm, call
+
+from .stores import explore, replay, simulate
 
 imported_by_name = random.random
 
@@ -50,10 +51,6 @@ async def over_the_net() -> None:
     with trio.socket.socket():
         pass
 
-
-def asks_sqlite() -> None:
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.execute("SELECT datetime('now')").fetchall()
 
 
 LEAKS: dict[str, Callable[[], Any]] = {
@@ -88,7 +85,6 @@ LEAKS: dict[str, Callable[[], Any]] = {
     "fork": lambda: os.fork(),
     "socket": lambda: socket.socket(),
     "trio socket": over_the_net,
-    **({"SQLite": asks_sqlite} if why_unavailable() is None else {}),
 }
 
 

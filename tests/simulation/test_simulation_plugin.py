@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from minirun.simulation import why_unavailable
 from minirun.simulation._kept import file_of
 
 from ..fork_server import NOT_REWRITTEN, PYTEST, run
+from .stores import why_unavailable
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -51,7 +51,7 @@ async def test_money_is_conserved(world):
         nursery.start_soon(world.say, bank, "ada", "move 10 to bob")
         nursery.start_soon(world.say, bank, "bob", "move 10 to ada")
 
-@pytest.mark.simulation(seeds=5, faults="all", storage="memory")
+@pytest.mark.simulation(seeds=5, faults="all")
 @pytest.mark.parametrize("amount", [1, 2])
 async def test_with_faults_and_fixtures(world, amount, tmp_path):
     bank = world.runner(lambda: Bank(name="bank"), state={"app:ada": 100, "app:bob": 0})
@@ -106,8 +106,8 @@ def test_a_failure_is_told_kept_and_tried_first(folder: Path) -> None:
     [kept] = kept_files(folder)
     for words in (
         "CheckError: always(",
-        "seed 0 fails with CheckError; its ",
-        "faults: none; storage: sqlite",
+        "seed 1 fails with CheckError; its ",
+        "faults: none; processes: 1",
         " runs before ",
         "what happened:",
         '"one moment"',
@@ -121,7 +121,7 @@ def test_a_failure_is_told_kept_and_tried_first(folder: Path) -> None:
     assert "Exception Group" not in done.stdout
     again = run_pytest(folder, "-q", "-k", "lost")
     assert again.returncode == 1
-    assert "the kept failure (found with seed 0) fails with CheckError" in again.stdout
+    assert "the kept failure (found with seed 1) fails with CheckError" in again.stdout
     (folder / "test_bank.py").write_text(TESTS.replace("CarelessBank(name", "Bank(name"))
     fixed = run_pytest(folder, "-q", "-k", "lost")
     assert fixed.returncode == 0, fixed.stdout
@@ -135,7 +135,7 @@ def test_what_is_kept_lies_below_the_root_a_file_for_each_set_of_parameters(fold
     inner.mkdir()
     (inner / "test_parameters.py").write_text(
         "import pytest\n"
-        "@pytest.mark.simulation(1, storage='memory')\n"
+        "@pytest.mark.simulation(1)\n"
         "@pytest.mark.parametrize('text', ['a/b', 'a b', 'fine', 'x' * 300])\n"
         "async def test_it(world, text):\n"
         "    assert text == 'fine'\n"
@@ -159,9 +159,9 @@ DAMAGES = {
 def test_a_damaged_file_is_told_and_ignored(folder: Path) -> None:
     """Whatever lies where a failure is kept: it is no failure of the test, not even where warnings are errors."""
     good = {"format": 1, "test": "t", "seed": 0, "failure": "E", "message": "", "choices": [1], "minirun": "0"}
-    other = json.dumps({**good, "options": {"storage": "sqlite"}})
+    other = json.dumps({**good, "options": {"processes": 2}})
     (folder / "test_bank.py").write_text(
-        f"import pytest\n@pytest.mark.simulation(1, storage='memory')\n"
+        f"import pytest\n@pytest.mark.simulation(1)\n"
         f"@pytest.mark.parametrize('number', range({len(DAMAGES)}))\nasync def test_it(world, number): pass\n"
     )
     for number, content in enumerate(DAMAGES):
@@ -179,7 +179,7 @@ def test_a_damaged_file_is_told_and_ignored(folder: Path) -> None:
 ENDS = """
 import pytest, trio
 
-pytestmark = pytest.mark.simulation(seeds=3, storage="memory")
+pytestmark = pytest.mark.simulation(seeds=3)
 
 async def look(world):
     "No test: a helper that takes the world."
@@ -189,7 +189,7 @@ class TestMethods:
         assert isinstance(self, TestMethods)
         await look(world)
 
-@pytest.mark.simulation(seeds=2, storage="memory")
+@pytest.mark.simulation(seeds=2)
 class TestMarked:
     async def test_method(self, world):
         pass
@@ -253,17 +253,17 @@ def test_ctrl_c_goes_through(folder: Path) -> None:
 REACH = """
 import pytest
 
-@pytest.mark.simulation(seeds=7, storage="memory", reach=("mine", "crash"))
+@pytest.mark.simulation(seeds=7, reach=("mine", "crash"))
 async def test_reached_in_part(world):
     world.reached("mine")
 
-@pytest.mark.simulation(seeds=2, storage="memory", reach="mine")
+@pytest.mark.simulation(seeds=2, reach="mine")
 async def test_reached(world):
     world.reached("mine")
 
 runs = []
 
-@pytest.mark.simulation(seeds=2, storage="memory")
+@pytest.mark.simulation(seeds=2)
 async def test_not_the_same_twice(world):
     runs.append(1)
     world.note("ada", f"is here for the time {len(runs)}")
@@ -283,11 +283,11 @@ def test_what_was_never_reached_fails_and_so_does_what_differs(folder: Path) -> 
 REFUSED = [
     ("faults='flood'", "async def test_it(world): pass", "expected faults out of crash, storage"),
     ("faults=3", "async def test_it(world): pass", "expected faults to be names, or 'all'; found 3"),
-    ("storage='paper'", "async def test_it(world): pass", "expected storage 'memory' or 'sqlite'"),
+    ("storage='paper'", "async def test_it(world): pass", "unexpected keyword argument 'storage'"),
     ("processes=0", "async def test_it(world): pass", "expected 1 to 8 processes"),
     ("seeds=-1", "async def test_it(world): pass", "expected seeds to be a whole number from 1 on, found -1"),
     ("seeds='3'", "async def test_it(world): pass", "expected seeds to be a whole number from 1 on, found '3'"),
-    ("sedes=3", "async def test_it(world): pass", "found sedes"),
+    ("sedes=3", "async def test_it(world): pass", "unexpected keyword argument 'sedes'"),
     ("3, 'all'", "async def test_it(world): pass", "all but seeds by name"),
     ("reach=[3]", "async def test_it(world): pass", "names of coverage counters"),
     ("", "def test_it(world): pass", "to be an async function"),

@@ -21,13 +21,13 @@ import pytest
 
 from minirun import LlmAgent
 from minirun.models import LlmRequest
-from minirun.simulation import Outcome, RecordedChoices, SeededChoices, World, simulate, why_unavailable
-from minirun.simulation._simulate import Scenario
+from minirun.simulation import Outcome, RecordedChoices, SeededChoices, World
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
 
 from ..graph_worlds import graphs
 from ..reference_worlds import SCENARIOS
+from .stores import Scenario, simulate, why_unavailable
 from .test_simulation import explored, run
 
 

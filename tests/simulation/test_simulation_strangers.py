@@ -12,17 +12,11 @@ import pytest
 import trio
 
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent, ToolContext
-from minirun.simulation import (
-    DeadlockError,
-    SeededChoices,
-    World,
-    simulate,
-    why_unavailable,
-)
-from minirun.simulation._simulate import Scenario
+from minirun.simulation import DeadlockError, SeededChoices, World
 from minirun.testing import ScriptedLlm, call
 
 from ..helpers import Logic
+from .stores import Scenario, simulate, why_unavailable
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 

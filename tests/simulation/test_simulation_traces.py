@@ -17,11 +17,11 @@ from minirun import Content, Event, Part, SqliteSessionService
 from minirun.errors import StorageRolledBackError
 from minirun.sessions import InvocationStatus, SessionKey
 from minirun.sessions._sqlite import _cache
-from minirun.simulation import RecordedChoices, simulate, why_unavailable
-from minirun.simulation._simulate import Scenario
+from minirun.simulation import RecordedChoices
 from minirun.types import FunctionCall
 
 from ..worlds import WORLDS, Options
+from .stores import Scenario, simulate, why_unavailable
 from .test_simulation_world import deleted_meanwhile
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))

@@ -10,12 +10,12 @@ import trio
 from minirun import Event, InvocationContext, Runner
 from minirun.errors import ConfigurationError, InvalidMessageError
 from minirun.sessions import InvocationStatus
-from minirun.simulation import SeededChoices, World, simulate, why_unavailable
+from minirun.simulation import SeededChoices, World
 from minirun.simulation._mishaps import HANGS_S
-from minirun.simulation._simulate import Scenario
 
 from ..helpers import Logic
 from ..worlds import WORLDS
+from .stores import Scenario, simulate, why_unavailable
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -124,22 +124,22 @@ def test_every_process_hosts_what_it_is_told_to() -> None:
     """What is hosted is done in each process, with its own runner, from the beginning of the process to its end."""
 
     async def scenario(world: World) -> None:
-        hosts: list[int] = []
+        hosts: list[object] = []
 
         async def host(runner: Runner) -> None:
-            hosts.append(id(runner.session_service))
+            hosts.append(runner.session_service)
             try:
                 await trio.sleep_forever()
             finally:
                 world.reached("ended")
 
         runner = world.runner(Logic(name="agent", logic=ask))
-        await world.say(runner, "ada", "go")
         world.host(runner, host)
+        await world.say(runner, "ada", "go")
         await world.restart()
         await world.restart()
         await world.sleep(1)
-        assert len(hosts) == len(set(hosts)) >= 3
+        assert len(hosts) == len(set(map(id, hosts))) >= 3
 
     assert succeeds(scenario, 5)["ended"] >= 10
 

@@ -22,22 +22,13 @@ from minirun.errors import (
 from minirun.models import LLMRegistry
 from minirun.plugins import BasePlugin
 from minirun.sessions import InvocationStatus
-from minirun.simulation import (
-    ChaosLlm,
-    CheckError,
-    LivelockError,
-    SeededChoices,
-    World,
-    _schedule,
-    simulate,
-    why_unavailable,
-)
+from minirun.simulation import ChaosLlm, CheckError, LivelockError, SeededChoices, World, _schedule
 from minirun.simulation._faults import FAULTS
-from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
 from minirun.types import FunctionCall, Part
 
 from ..helpers import Logic
+from .stores import Scenario, Storage, simulate, why_unavailable
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -153,11 +144,8 @@ def test_several_processes_share_a_file(least: int) -> None:
     [
         ({"faults": "fire"}, "crash, storage, model, tools, users"),
         ({"faults": ["crash", "fire"]}, "crash, storage, model, tools, users"),
-        ({"storage": "tape"}, "'memory' or 'sqlite'"),
         ({"processes": 0}, "1 to 8 processes"),
         ({"processes": True}, "1 to 8 processes"),
-        ({"processes": 2, "storage": "memory"}, "one process over storage='memory'"),
-        ({"faults": "storage", "storage": "memory"}, "no disk that could fail"),
     ],
 )
 def test_settings_that_are_none_are_refused(options: dict[str, Any], problem: str) -> None:

@@ -30,25 +30,14 @@ from minirun.errors import AlreadyExistsError, NotSupportedError, StorageError
 from minirun.sessions import InvocationStatus, Session, SqliteSessionService
 from minirun.sessions._fold import fold
 from minirun.sessions._state import Values
-from minirun.simulation import (
-    Delete,
-    Disk,
-    DiskEnv,
-    Entry,
-    Mark,
-    Operation,
-    RecordingVFS,
-    Sync,
-    Truncate,
-    Write,
-    _vfs,
-    why_unavailable,
-    write_image,
-)
 from minirun.testing import ScriptedLlm, call
 
 from ..disks import FILE, History, check_calls, store_on
 from ..stores import HERE, texts
+from .stores import vfs as _vfs
+from .stores import why_unavailable
+from .stores.disk import Delete, Disk, Entry, Mark, Sync, Truncate, Write, write_image
+from .stores.vfs import DiskEnv, Operation, RecordingVFS
 
 REASON = why_unavailable()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from minirun.simulation import SeededChoices, simulate
+from minirun.simulation import SeededChoices
 
 from ..mcp_worlds import SERVERS
 from ..seeds import coverage_until
+from ..simulation.stores import simulate
 
 # What the network and the users have to come to, so that something is shown.
 REACHED = {

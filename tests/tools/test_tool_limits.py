@@ -27,13 +27,14 @@ from minirun.errors import (
 from minirun.models import LlmRequest
 from minirun.runners._runner import TOOL_THREADS
 from minirun.runtime import Run
-from minirun.simulation import SeededChoices, World, simulate, why_unavailable
+from minirun.simulation import SeededChoices, World
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import BaseTool, BaseToolset, RetryConfig
 from minirun.types import Part
 
 from ..helpers import PLACE, run_to_end, runner_for, stored_events
 from ..interruptions import CancelAtStep, enumerate_steps, open_calls
+from ..simulation.stores import simulate, why_unavailable
 
 AT_ONCE = RetryConfig(initial_delay=0)
 

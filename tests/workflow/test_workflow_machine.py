@@ -20,8 +20,7 @@ from trio.testing import MockClock
 from minirun import Event, RunConfig, Runner, SqliteSessionService
 from minirun.errors import NodeRunsLimitExceededError
 from minirun.flows._going_on import goes_on
-from minirun.simulation import Choices, RecordedChoices, SeededChoices, simulate, why_unavailable
-from minirun.simulation._strategy import worlds
+from minirun.simulation import Choices, RecordedChoices, SeededChoices
 from minirun.workflow import _running
 from minirun.workflow._graph import Plan
 
@@ -30,6 +29,8 @@ from ..graph_laws import attempts_in, check_graph_log, folded, outcomes_of
 from ..graphs import Ground, build
 from ..runtime.test_prefixes import bring_to_its_end, cut, open_calls, reply_to, runner_of, status_of, store, whole_log
 from ..runtime.test_resume import PLACE, log_of
+from ..simulation.stores import simulate, why_unavailable
+from ..simulation.stores.strategy import worlds
 from ..sketches import Sketch, draw
 from ..worlds import WORLDS
 from .test_workflow_runs import outcomes, without_hashes, words

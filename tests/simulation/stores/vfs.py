@@ -32,8 +32,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p, string_at
 from functools import cache
 from types import TracebackType
@@ -43,11 +42,12 @@ from urllib.parse import quote
 import attrs
 import trio
 
-from ..env import Env
-from ..errors import NotSupportedError
-from ._disk import Delete, Entry, Mark, Sync, Truncate, Write
+from minirun.env import Env
+from minirun.errors import NotSupportedError
 
-__all__ = ["DiskEnv", "Fault", "Operation", "RecordingVFS", "clock_asked", "why_unavailable"]
+from .disk import Delete, Entry, Mark, Sync, Truncate, Write
+
+__all__ = ["DiskEnv", "Fault", "Operation", "RecordingVFS", "why_unavailable"]
 
 T = TypeVar("T")
 
@@ -163,42 +163,6 @@ def _source_id() -> str:
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         [source_id] = connection.execute("SELECT sqlite_source_id()").fetchone()
     return str(source_id)
-
-
-# --- the clock of all other databases ---------------------------------------------------------------------------------
-
-
-@contextmanager
-def clock_asked(asked: Callable[[], None]) -> Iterator[None]:
-    """
-    In the block, *asked* is called whenever a database on the default VFS asks for the time, as `datetime('now')` and
-    `CURRENT_TIMESTAMP` do. If it raises, SQLite gets an error, which makes NULL of the time. Where there can be no
-    RecordingVFS, nobody is asked. The blocks of a process may not overlap, and *asked* is kept for ever.
-    """
-    if why_unavailable() is not None:
-        yield
-        return
-    table = _library(_sqlite3.__file__).sqlite3_vfs_find(None).contents
-    real = ctypes.cast(table.xCurrentTimeInt64, c_void_p).value  # the field itself follows its changes
-    table.xCurrentTimeInt64 = _asking(asked, real)
-    try:
-        yield
-    finally:
-        table.xCurrentTimeInt64 = _PROTOTYPES["xCurrentTimeInt64"](real)
-
-
-@cache  # kept for ever: another thread may still be in it when the block ends
-def _asking(asked: Callable[[], None], address: int) -> Any:
-    real = _PROTOTYPES["xCurrentTimeInt64"](address)
-
-    def now(vfs: int, now_ms: Any) -> int:
-        try:
-            asked()
-        except BaseException:  # C would not see it
-            return sqlite3.SQLITE_IOERR
-        return int(real(vfs, now_ms))
-
-    return _PROTOTYPES["xCurrentTimeInt64"](now)
 
 
 # --- the VFS ----------------------------------------------------------------------------------------------------------

@@ -4,37 +4,53 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import random
 import sqlite3
 import tempfile
-from collections.abc import Iterator
-from functools import cache, lru_cache
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
+import trio
 
-from .._codec import from_json, to_json
-from .._json import JSON, loads
-from ..artifacts import ArtifactKey
-from ..env import Env
-from ..events import Event
-from ..memory import MemoryEntry
-from ..memory._sqlite_tables import _entry_of
-from ..sessions import BaseSessionService, InvocationStatus, SessionKey, SqliteSessionService, verify
-from ..sessions._sqlite._artifacts import NO_SESSION
-from ..sessions._sqlite._create import create_session
-from ..sessions._sqlite._delete import delete_session
-from ..sessions._sqlite._file import Transaction
-from ..sessions._sqlite._state import NO_USER
-from ._artifacts import SharedArtifacts, StoredArtifacts
-from ._checks import State
-from ._choices import Choices
-from ._disk import CUTS, Disk, Truncate, write_image
-from ._memories import SharedMemories, StoredMemories
-from ._processes import Process
-from ._store import SETTER, ObservedService, Store, creation
-from ._vfs import Fault, RecordingVFS
-from ._witness import Witness
+from minirun._codec import from_json, to_json
+from minirun._json import JSON, loads
+from minirun.artifacts import ArtifactKey
+from minirun.env import Env
+from minirun.events import Event
+from minirun.memory import MemoryEntry
+from minirun.memory._sqlite_tables import _entry_of
+from minirun.sessions import (
+    BaseSessionService,
+    InvocationStatus,
+    SessionKey,
+    SessionWriter,
+    SqliteSessionService,
+    verify,
+)
+from minirun.sessions._live import LiveSession
+from minirun.sessions._sqlite._artifacts import NO_SESSION
+from minirun.sessions._sqlite._create import create_session
+from minirun.sessions._sqlite._delete import delete_session
+from minirun.sessions._sqlite._file import Transaction
+from minirun.sessions._sqlite._state import NO_USER
+from minirun.simulation import Process, World
+from minirun.simulation._choices import Choices
+from minirun.simulation._env import SimulatedEnv
+from minirun.simulation._faults import Kinds
+from minirun.simulation._mishaps import DEATHS_MAX
+from minirun.simulation._store import FIRST, creation
+
+from .artifacts import SharedArtifacts, StoredArtifacts
+from .checks import State
+from .disk import CUTS, Disk, Truncate, write_image
+from .memories import SharedMemories, StoredMemories
+from .vfs import Operation, RecordingVFS
+from .witness import CheckedService, CheckedStore
 
 __all__ = ["SqliteStore", "new_file"]
 
@@ -44,17 +60,59 @@ NEW_FILE_ONE_IN = 8
 STATES_KEPT_MAX = 16
 
 
-class _SqliteService(ObservedService, SqliteSessionService):
+# How long a slow commit takes, and how long somebody else locks the file, in seconds.
+SLOW_COMMITS_S = (0.1, 5.0, 40.0)
+LOCKS_S = (0.02, 0.2, 11.0)
+
+
+class _ProcessEnv(SimulatedEnv):
+    """The Env of a process, whose databases are on the disk of the store, and whose commits may be slow."""
+
+    def __init__(self, store: SqliteStore, process: Process, vfs: RecordingVFS) -> None:
+        super().__init__(store.world.machine, process.number, lambda: process.is_dead)
+        object.__setattr__(self, "store", store)
+        object.__setattr__(self, "vfs", vfs)
+
+    def connect(self, database: str, *, uri: bool = False) -> sqlite3.Connection:
+        vfs: RecordingVFS = self.vfs  # type: ignore[attr-defined]
+        return super().connect(database, uri=uri) if database == ":memory:" else vfs.connect(database, uri=uri)
+
+    async def run_sync(
+        self, fn: Callable[[], Any], *, limiter: trio.CapacityLimiter | None = None, abandon_on_cancel: bool = False
+    ) -> Any:
+        world: World = self.store.world  # type: ignore[attr-defined]
+        await self.machine.schedule.point("thread begins")
+        if limiter is None and world.strikes("slow disk", "a commit is slow"):  # tools have a limiter
+            world.reached("slow disk")
+            await world.sleep(SLOW_COMMITS_S[world.choices.choose(len(SLOW_COMMITS_S), "how slow")])
+        try:
+            return fn()
+        finally:
+            with trio.CancelScope(shield=not abandon_on_cancel):
+                await self.machine.schedule.point("thread ends")
+
+
+class _SqliteService(CheckedService, SqliteSessionService):
     """A service of one process, which knows nothing of those of others in the same Python."""
 
-    def __init__(self, path: Path, process: Process, witness: Witness) -> None:
+    def __init__(self, path: Path, process: Process, store: SqliteStore) -> None:
         super().__init__(path, env=process.env)
         self._file.name = path.name  # where it is, is another place each time
         self.process = process
-        self.witness = witness
+        self.store = store
 
     def store_id(self) -> tuple[Path | None, int]:
         return self._path, self.process.number
+
+    async def _append(
+        self, live: LiveSession, event: Event, *, writer: SessionWriter | None = None, begins: bool = False, **rest: Any
+    ) -> Event:
+        stored = await super()._append(live, event, writer=writer, begins=begins, **rest)
+        assert isinstance(self.store, SqliteStore)
+        self.store.acknowledged[self.process.number] += 1
+        if writer is not None and begins:
+            self.store.note_holder(live.key, self.process, writer.invocation_id)
+        return stored
 
 
 @cache
@@ -83,7 +141,7 @@ def file_with(app_name: str, created: str) -> bytes:
         path = Path(folder) / "world.db"
         path.write_bytes(new_file())
         service = SqliteSessionService(path, env=_FixedEnv())
-        _seed(service, SessionKey(app_name, SETTER, SETTER), from_json(Event, created))
+        _seed(service, SessionKey(app_name, FIRST, FIRST), from_json(Event, created))
         service._file._disconnect()
         service._leases.release()
         return path.read_bytes()
@@ -101,18 +159,38 @@ def _seed(service: SqliteSessionService, key: SessionKey, made: Event) -> None:
         apply()
 
 
-class SqliteStore(Store):
+class SqliteStore(CheckedStore):
     """The real SQLite on a recording disk; each power cut leaves another folder."""
 
-    def __init__(self, folder: Path, choices: Choices, witness: Witness, new_file: bytes) -> None:
-        self._root = folder
-        self._choices = choices
-        self._witness = witness
+    faults: ClassVar[Kinds] = {
+        "crash": {
+            "death": (25, 8, 100),  # steps of the schedule
+            "power cut": (100, 25, 400),  # changes of the disk
+            "clock": (200, 40, 1000),  # steps
+            "stall": (100, 20, 500),  # steps
+        },
+        "storage": {
+            "disk": (200, 50, 800),  # operations of the disk
+            "slow disk": (50, 10, 200),  # commits
+            "lock": (200, 50, 800),  # steps
+        },
+    }
+    forks_copy = True
+    verify_one_in = 20
+
+    error = sqlite3.SQLITE_IOERR
+    full = sqlite3.SQLITE_FULL
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._choices = world.choices
+        self._root = _new_folder()
         self._cuts = 0
-        begins_new = choices.choose(NEW_FILE_ONE_IN, "whether the file is new") == 1
-        files = {} if begins_new else {"world.db": new_file}
+        begins_new = self._choices.choose(NEW_FILE_ONE_IN, "whether the file is new") == 1
+        tables = new_file()  # made before the world begins, with real ids
+        files = {} if begins_new else {"world.db": tables}
         self._disk = Disk(files)
-        self._folder = folder / "0"
+        self._folder = self._root / "0"
         write_image(files, self._folder)
         self._services: dict[int, _SqliteService] = {}
         self._disks: dict[int, RecordingVFS] = {}
@@ -122,29 +200,104 @@ class SqliteStore(Store):
         self._read: dict[tuple[str, str | None, str | None], dict[str, JSON]] = {}
         self._stored: dict[SessionKey, dict[int, str | None]] | None = None
         self._calm = RecordingVFS(reads=False)  # for looking without being noticed
-        self._salts = 1 + choices.choose(2**16, "salts of SQLite", lambda randomness: randomness.randrange(2**16))
+        self._salts = 1 + self._choices.choose(2**16, "salts of SQLite", lambda randomness: randomness.randrange(2**16))
         self._calm.seed(self._salts)
         self._trace = self._calm.trace
+        self._power = trio.Event()
+        self._power.set()
+        self.acknowledged: Counter[int] = Counter()
+        """How many appends of each process were acknowledged since the log was synced."""
+        self._holders: dict[SessionKey, tuple[int, str]] = {}  # the process and the run that entered a session last
 
-    def disk_for(self, process: Process, fault: Fault) -> RecordingVFS:
-        """A way to the world's disk, of a process of its own."""
+    # --- processes
+
+    def env(self, process: Process) -> SimulatedEnv:
         vfs = self._disks[process.number] = RecordingVFS()
         vfs.trace = self._trace
-        vfs.fault = fault
-        return vfs
+        vfs.fault = partial(self._fault, process)
+        return _ProcessEnv(self, process, vfs)
+
+    async def ready(self) -> None:
+        while not self._power.is_set():  # it may be gone again by the time this goes on
+            await self._power.wait()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the power is on; else what is stored is what the power cut will leave."""
+        return self._power.is_set()
+
+    def note_holder(self, key: SessionKey, process: Process, invocation_id: str) -> None:
+        """Note that a run has entered a session."""
+        before = self._holders.get(key)
+        self._holders[key] = (process.number, invocation_id)
+        if before is not None and before[0] != process.number and before[1] not in self.checks.ledger.ended:
+            self.world.reached("lease taken over")
+
+    # --- faults
+
+    def _fault(self, process: Process, operation: Operation, file: str) -> int:
+        """What the disk of a process answers: 0, or an error of SQLite's, as always to one that is dead."""
+        world = self.world
+        if process.is_dead:
+            return self.error
+        if operation in ("write", "sync"):
+            if operation == "sync" and file.endswith("-wal"):
+                if self.acknowledged[process.number] > 1:
+                    world.reached("group commit")
+                self.acknowledged[process.number] = 0
+            may_end = world._processes.deaths < DEATHS_MAX
+            if may_end and world.strikes("power cut", f"lost power before a {operation} of {file}"):
+                self._cut_power(f"loses power before a {operation} of {file}")
+                return self.error
+        if world.strikes("disk", f"a {operation} of {file} fails"):
+            # What was written without room for it is told when it is synced, by file systems that allocate late.
+            if operation in ("write", "sync") and self._choices.choose(2, "because the disk is full"):
+                world.reached("disk full" if operation == "write" else "disk full at a sync")
+                world.note("the disk", f"is full at a {operation} of {file}")
+                return self.full
+            world.reached("disk fault")
+            world.note("the disk", f"fails a {operation} of {file}")
+            return self.error
+        return 0
+
+    def _cut_power(self, how: str) -> None:
+        """End all processes, and let the disk forget what was not synced."""
+        self.world.reached("power cut")
+        ledger = self.checks.ledger
+        ledger.doubtful.update(ledger.ended)
+        self._power = trio.Event()
+        for process in self.world._processes.living():
+            self.world._processes.die(process, how)
+
+    def step(self) -> None:
+        if self.world.strikes("lock", "another program locks the file"):
+            self.world._nursery.start_soon(self._hold_lock, name="another program")
+
+    async def _hold_lock(self) -> None:
+        """Somebody else holds the write lock, for shorter or longer than minirun waits for it."""
+        if self.lock():
+            self.world.reached("locked by another program")
+
+            def seldom(randomness: random.Random) -> int:
+                return 2 if randomness.randrange(10) == 0 else randomness.randrange(2)  # waiting takes steps
+
+            held_s = LOCKS_S[self._choices.choose(len(LOCKS_S), "how long the file is locked", seldom)]
+            self.world.note("another program", f"holds the write lock for {held_s:g} s")
+            await trio.sleep(held_s)
+            self.unlock()
 
     def open(self, process: Process) -> BaseSessionService:
         """A service on the file."""
-        service = self._services[process.number] = _SqliteService(self._folder / "world.db", process, self._witness)
+        service = self._services[process.number] = _SqliteService(self._folder / "world.db", process, self)
         return service
 
     def open_artifacts(self, process: Process) -> SharedArtifacts:
         """Those in the file."""
-        return SharedArtifacts(self._services[process.number], self._witness.artifacts)
+        return SharedArtifacts(self._services[process.number], self.checks.artifacts)
 
     def open_memories(self, process: Process) -> SharedMemories:
         """Those in the file."""
-        return SharedMemories(self._services[process.number], self._witness.memories)
+        return SharedMemories(self._services[process.number], self.checks.memories)
 
     def bury(self, process: Process) -> None:
         """Close what the dead process had open: its locks go, and nothing else changes."""
@@ -152,6 +305,9 @@ class SqliteStore(Store):
         service._file._disconnect()
         service._leases.release()
         vfs.close()
+        if not self._services and not self._power.is_set():
+            self.power_is_back()
+            self._power.set()
 
     def lock(self) -> bool:
         """Let another program hold the write lock of the file."""
@@ -195,11 +351,12 @@ class SqliteStore(Store):
             service._leases.release()
         for vfs in (*self._disks.values(), self._calm):
             vfs.close()
+        _remove(self._root)
 
     def seed(self, app_name: str, state: dict[str, object]) -> None:
         """Commit an app's initial state, now; nothing goes wrong with it."""
         service = next(iter(self._services.values()))
-        key = SessionKey(app_name, SETTER, SETTER)
+        key = SessionKey(app_name, FIRST, FIRST)
         made = creation(state)
         self.unlock()
         with self._nothing_fails():
@@ -208,7 +365,8 @@ class SqliteStore(Store):
                 service._file._opened()
             else:
                 _seed(service, key, made)
-        self._witness.seeded(key, made)
+        for observer in self.world.observers:
+            observer.seeded(key, made)
 
     def _is_unused(self) -> bool:
         """Whether nobody has opened the file yet."""
@@ -337,8 +495,8 @@ class SqliteStore(Store):
             shared.setdefault((app, "" if user == NO_USER else user), {})[name] = loads(value)
         return State(sessions, shared)
 
-    def has_ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> bool:
-        """Whether this end of an invocation is recorded."""
+    def status(self, key: SessionKey, invocation_id: str) -> InvocationStatus | None:
+        """The stored status of an invocation."""
         rows = self._rows(
             "SELECT i.status FROM invocations i JOIN sessions s ON s.id = i.session WHERE s.app_name = ?"
             " AND s.user_id = ? AND s.session_id = ? AND i.invocation_id = ?",
@@ -347,9 +505,7 @@ class SqliteStore(Store):
             key.session_id,
             invocation_id,
         )
-        return rows == [(str(status),)]
-
-    forks_copy = True
+        return InvocationStatus(rows[0][0]) if rows else None
 
     def artifacts(self) -> StoredArtifacts:
         """All artifacts, as everybody sees them, with the hashes of the contents as they are."""
@@ -385,6 +541,19 @@ class SqliteStore(Store):
     def damages(self) -> list[str]:
         """What `verify` finds."""
         return [str(damage) for damage in verify(self._folder / "world.db")]
+
+
+def _new_folder() -> Path:
+    memory = Path("/dev/shm")  # a disk that needs no head
+    return Path(tempfile.mkdtemp(prefix="minirun-", dir=memory if memory.is_dir() else None))
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder and what is in it; `shutil.rmtree` takes three times as long, for it guards against others."""
+    for place, _, files in os.walk(folder, topdown=False):
+        for file in files:
+            os.unlink(os.path.join(place, file))
+        os.rmdir(place)
 
 
 class _ChosenRandomness:

@@ -15,23 +15,17 @@ from typing import Any, Final
 
 import attrs
 
-from .._json import JSON
-from ..events import Event
-from ..flows._going_on import goes_on
-from ..sessions import Invocation, InvocationStatus, SessionKey, SessionWriter
+from minirun._json import JSON
+from minirun.events import Event
+from minirun.flows._going_on import goes_on
+from minirun.sessions import Invocation, InvocationStatus, SessionKey, SessionWriter
+from minirun.simulation._mishaps import MODEL, TOOL
+from minirun.simulation._store import FIRST
 
-__all__ = ["FIRST", "Checkers", "Ledger", "State", "visible_of"]
+__all__ = ["Checkers", "Ledger", "State", "visible_of"]
 
 Fail = Callable[[str, str], None]
 
-# The id of the event that holds an app's initial state; it comes before all others.
-FIRST = "simulation"
-
-# What the runtime asks for when a call's tool begins: a place that ends with the call's id.
-TOOL = "tool "
-RETRY = "retry of "
-RESULT = "result of "
-MODEL = "model "
 # The points that the checkers are told of, by how they begin.
 POINTS = (MODEL, TOOL)
 

@@ -19,18 +19,26 @@ from typing import TypeAlias
 
 import attrs
 
-from ..artifacts import ArtifactKey, BaseArtifactService, Description, InMemoryArtifactService, SqliteArtifactService
-from ..artifacts import Stored as StoredVersion
-from ..artifacts._opening import opening
-from ..artifacts._values import USER_PREFIX, Scope
-from ..events import Event
-from ..sessions import SessionKey, SqliteSessionService
-from ._checks import Ledger
-from ._processes import Process
+from minirun.artifacts import (
+    ArtifactKey,
+    BaseArtifactService,
+    Description,
+    InMemoryArtifactService,
+    SqliteArtifactService,
+)
+from minirun.artifacts import Stored as StoredVersion
+from minirun.artifacts._opening import opening
+from minirun.artifacts._values import USER_PREFIX, Scope
+from minirun.events import Event
+from minirun.sessions import SessionKey, SqliteSessionService
+from minirun.simulation import Process
+from minirun.simulation._services import KeptArtifacts
+
+from .checks import Ledger
 
 __all__ = [
     "ArtifactLedger",
-    "KeptArtifacts",
+    "CheckedArtifacts",
     "SharedArtifacts",
     "StoredArtifacts",
     "stored_artifacts",
@@ -399,67 +407,12 @@ class SharedArtifacts(_Observed, SqliteArtifactService):
             yield found
 
 
-class KeptArtifacts(_Observed, InMemoryArtifactService):
-    """
-    What one process sees of artifacts outside of all processes. Before each operation others may go on, or it may die.
-
-    Args:
-        kept: What they are: of the process before it, or one that nobody uses.
-        process: The process.
-        ledger: What is told.
-    """
+class CheckedArtifacts(_Observed, KeptArtifacts):
+    """The artifacts of one process outside of all processes."""
 
     def __init__(self, kept: InMemoryArtifactService, process: Process, ledger: ArtifactLedger) -> None:
-        super().__init__(env=process.env)
-        self._scopes, self._contents = kept._scopes, kept._contents
-        self._process = process
+        super().__init__(kept, process.env)
         self.ledger = ledger
-
-    async def _save(
-        self,
-        key: ArtifactKey,
-        chunks: AsyncIterator[bytes],
-        said: Description,
-        *,
-        staged: bool = False,
-        least: int = 0,
-    ) -> int:
-        await self._begin("save an artifact")
-        return await super()._save(key, chunks, said, staged=staged, least=least)
-
-    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False, least: int = 0) -> int:
-        await self._begin("restore an artifact")
-        return await super()._restore(key, version, staged=staged, least=least)
-
-    async def _find(
-        self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()
-    ) -> StoredVersion | None:
-        await self._begin("find an artifact")
-        return await super()._find(key, version, staged=staged)
-
-    async def _versions(self, key: ArtifactKey) -> list[int]:
-        await self._begin("list an artifact")
-        return await super()._versions(key)
-
-    async def _names(self, scope: Scope) -> list[str]:
-        await self._begin("list artifacts")
-        return await super()._names(scope)
-
-    async def _delete(self, key: ArtifactKey) -> None:
-        await self._begin("delete an artifact")
-        await super()._delete(key)
-
-    async def _delete_scope(self, scope: Scope) -> None:
-        await self._begin("delete artifacts")
-        await super()._delete_scope(scope)
-
-    async def _copy_scope(self, scope: Scope, new: Scope, versions: Mapping[str, int] | None = None) -> None:
-        await self._begin("copy artifacts")
-        await super()._copy_scope(scope, new, versions)
-
-    async def _begin(self, what: str) -> None:
-        await self.env.point(what)
-        self._process.refuse_if_dead()
 
 
 def stored_artifacts(kept: InMemoryArtifactService) -> StoredArtifacts:

@@ -17,12 +17,13 @@ from typing import TypeAlias
 
 import attrs
 
-from ..memory import BaseMemoryService, InMemoryMemoryService, Memory, MemoryEntry, SqliteMemoryService
-from ..memory._values import Query, Scope
-from ..sessions import SqliteSessionService
-from ._processes import Process
+from minirun.memory import BaseMemoryService, InMemoryMemoryService, Memory, MemoryEntry, SqliteMemoryService
+from minirun.memory._values import Query, Scope
+from minirun.sessions import SqliteSessionService
+from minirun.simulation import Process
+from minirun.simulation._services import KeptMemories
 
-__all__ = ["KeptMemories", "MemoryLedger", "SharedMemories", "StoredMemories", "stored_memories"]
+__all__ = ["CheckedMemories", "MemoryLedger", "SharedMemories", "StoredMemories", "stored_memories"]
 
 StoredMemories: TypeAlias = Mapping[Scope, Sequence[MemoryEntry]]
 """All memories, by app and user."""
@@ -172,45 +173,12 @@ class SharedMemories(_Observed, SqliteMemoryService):
         self.ledger = ledger
 
 
-class KeptMemories(_Observed, InMemoryMemoryService):
-    """
-    What one process sees of memories outside of all processes. Before each operation others may go on, or it may die.
-
-    Args:
-        kept: What they are: of the process before it, or one that nobody uses.
-        process: The process.
-        ledger: What is told.
-    """
+class CheckedMemories(_Observed, KeptMemories):
+    """The memories of one process outside of all processes."""
 
     def __init__(self, kept: InMemoryMemoryService, process: Process, ledger: MemoryLedger) -> None:
-        super().__init__(env=process.env)
-        self._users = kept._users
-        self._process = process
+        super().__init__(kept, process.env)
         self.ledger = ledger
-
-    async def _add(self, scope: Scope, memories: Sequence[Memory]) -> None:
-        await self._begin("add memories")
-        await super()._add(scope, memories)
-
-    async def _look_up(self, scope: Scope, ids: Sequence[str]) -> dict[str, MemoryEntry | None]:
-        await self._begin("look up memories")
-        return await super()._look_up(scope, ids)
-
-    async def _search(self, scope: Scope, query: Query, limit: int) -> list[MemoryEntry]:
-        await self._begin("search memories")
-        return await super()._search(scope, query, limit)
-
-    async def _delete(self, scope: Scope, memory_id: str) -> None:
-        await self._begin("delete a memory")
-        await super()._delete(scope, memory_id)
-
-    async def _delete_page(self, scope: Scope, session_id: str | None, limit: int) -> int:
-        await self._begin("delete memories")
-        return await super()._delete_page(scope, session_id, limit)
-
-    async def _begin(self, what: str) -> None:
-        await self.env.point(what)
-        self._process.refuse_if_dead()
 
 
 def stored_memories(kept: InMemoryMemoryService) -> StoredMemories:
