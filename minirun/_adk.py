@@ -63,14 +63,13 @@ PATHS: dict[str, Stand] = {
     "auth.credential_service.in_memory_credential_service": Stand(("credentials",)),
     "cli.utils": Stand(("cli",)),
     "cli.utils.logs": Stand(("cli._logs",)),
-    **_paths("code_executors", "base_code_executor code_execution_utils unsafe_local_code_executor"),
     **_paths("errors", "already_exists_error session_not_found_error"),
     **_paths("events", "event event_actions"),
     "events.request_input": Stand(("workflow",)),
+    **_paths("planners", "built_in_planner"),
     **_paths("memory", "base_memory_service in_memory_memory_service"),
     "memory.memory_entry": Stand(("memory",)),
     **_paths("models", "base_llm llm_request llm_response registry"),
-    **_paths("planners", "base_planner built_in_planner plan_re_act_planner"),
     **_paths(
         "plugins",
         "base_plugin context_filter_plugin debug_logging_plugin global_instruction_plugin logging_plugin "
@@ -188,12 +187,18 @@ _MISSING = (
         modules="models.apigee_llm models.gemma_llm",
     ),
     Missing(
-        "it has code run at one provider; use one that runs here, or a class of your own",
-        names="AgentEngineSandboxCodeExecutor ContainerCodeExecutor GkeCodeExecutor "
-        "VertexAiCodeExecutor",
-        modules="code_executors.agent_engine_sandbox_code_executor code_executors.built_in_code_executor "
+        "minirun runs no code that a model writes; give the agent a tool that sends it to a sandbox",
+        names="AgentEngineSandboxCodeExecutor BaseCodeExecutor BuiltInCodeExecutor CodeExecutorContext "
+        "ContainerCodeExecutor GkeCodeExecutor UnsafeLocalCodeExecutor VertexAiCodeExecutor",
+        modules="code_executors code_executors.agent_engine_sandbox_code_executor "
+        "code_executors.base_code_executor code_executors.built_in_code_executor code_executors.code_execution_utils "
         "code_executors.container_code_executor code_executors.gke_code_executor "
-        "code_executors.vertex_ai_code_executor",
+        "code_executors.unsafe_local_code_executor code_executors.vertex_ai_code_executor",
+    ),
+    Missing(
+        "write the plan into the instruction, or use minirun.planners.BuiltInPlanner for the model's own thinking",
+        names="BasePlanner PlanReActPlanner",
+        modules="planners.base_planner planners.plan_re_act_planner",
     ),
     Missing(
         "write the text of the API instead, such as 'HARM_CATEGORY_HARASSMENT', in minirun.types.SafetySetting",

@@ -265,25 +265,35 @@ class ServiceInUseError(MinirunError, RuntimeError):
 
 
 class StorageError(MinirunError):
-    """The store failed. `stored` is None: only another look tells whether the event, or the artifact, is there."""
+    """
+    The store failed. `stored` is None: only another look tells whether the event, or the artifact, is there.
+
+    `is_transient` says whether the cause can end without a change to the store or to the program. A run that fails with
+    such an error leaves its invocation interrupted, and a worker resumes it. With any other error it has failed.
+    """
 
     stored: ClassVar[bool | None] = None
+    is_transient: ClassVar[bool] = False
 
 
 class StorageUncertainError(StorageError):
     """COMMIT, or the name of a file, failed. What is cached of a session is dropped and read again on the next use."""
+
+    is_transient = True
 
 
 class StorageBusyError(StorageError):
     """Another process kept the store locked for longer than the bound. Nothing was stored."""
 
     stored = False
+    is_transient = True
 
 
 class StorageConnectionError(StorageError):
     """The database cannot be reached, has refused to let us in, or was lost while it was read. Nothing was stored."""
 
     stored = False
+    is_transient = True
 
 
 class StorageFullError(StorageError):

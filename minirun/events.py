@@ -109,7 +109,10 @@ class Replay(Value):
     early: bool | None = attrs.field(default=None, metadata=FLAG)
     """It was asked while other recorded events were still ahead."""
     was_paused: bool | None = attrs.field(default=None, metadata=FLAG)
-    """Of an early question: whether the run before had paused, rather than being cut off."""
+    """
+    Of an early question: whether the run before had paused, rather than being cut off. Of another event: the same; and
+    its run ended before the agents did anything new, so the next run acts on the reply that it began with.
+    """
     at_work: bool | None = attrs.field(default=None, metadata=FLAG)
     """True: the tools of its long-running calls have yet to begin; the calls wait once a later event says so."""
     alone: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)

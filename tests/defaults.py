@@ -17,7 +17,7 @@ from .tables import write
 __all__ = ["defaults"]
 
 MODULES = (
-    "minirun", "minirun.agents", "minirun.apps", "minirun.artifacts", "minirun.code_executors", "minirun.credentials",
+    "minirun", "minirun.agents", "minirun.apps", "minirun.artifacts", "minirun.credentials",
     "minirun.events", "minirun.flows", "minirun.memory", "minirun.models", "minirun.models.anthropic",
     "minirun.models.gemini", "minirun.models.openai", "minirun.planners", "minirun.plugins", "minirun.runners",
     "minirun.runtime", "minirun.sessions", "minirun.tools", "minirun.tools.mcp", "minirun.tools.openapi",

@@ -76,7 +76,7 @@ async def gate(world: World) -> None:
         return ["rude answer ", "indeed"] if last == "rude" else [f"answer to {last} ", "and so on"]
 
     def agent() -> BaseAgent:
-        own = [Guardrail(lambda ctx, content: None, name="own", parallel=False)]
+        own = [Guardrail(lambda ctx, content: None, name="own")]
         first = LlmAgent(name="first", model=ScriptedLlm(script), tools=[look], input_guardrails=own)
         second = LlmAgent(name="second", model=ScriptedLlm(script), tools=[look])
         if kind == 0:
@@ -84,7 +84,7 @@ async def gate(world: World) -> None:
         return (ParallelAgent if kind == 1 else SequentialAgent)(name="both", sub_agents=[first, second])
 
     def app() -> App:
-        guardrails = GuardrailPlugin(input=[at_door], output=[at_exit], parallel=parallel)
+        guardrails = GuardrailPlugin(input=[at_door], output=[at_exit])
         return App("app", agent(), plugins=[guardrails, Watching("watching")])
 
     async def talk(user: str) -> None:
@@ -101,7 +101,6 @@ async def gate(world: World) -> None:
 
     config = RunConfig(streaming_mode=StreamingMode.SSE)
     kind = world.choices.choose(3, "which agents there are")
-    parallel = world.choices.choose(3, "the model waits for the guardrail") != 2
     runner = world.runner(app)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(talk, "ada")

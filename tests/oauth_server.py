@@ -78,6 +78,7 @@ class OAuthServer:
         self.resource_metadata: dict[str, Any] = {}
         self.sends_refresh_tokens = True
         self.redirect: tuple[int, str] | None = None  # what all requests are answered with, and where they are sent
+        self.token_error: str | None = None  # what the token endpoint refuses with
         self.token_changes: dict[str, Any] = {}  # to what the token endpoint answers
         self._codes: dict[str, Code] = {}
         self._refresh: dict[str, Family] = {}
@@ -145,6 +146,8 @@ class OAuthServer:
             if path == "/authorize":
                 return 302, {"location": self._authorize(said)}, {}
             if path == "/token":
+                if self.token_error is not None:
+                    raise RefusedError(self.token_error)
                 answer = self._token(said)
                 if self.hold is not None:
                     self.held.set()

@@ -109,7 +109,6 @@ FRIENDLY: dict[str, Any] = {
                 "operationId": "getPetByID",
                 "parameters": [
                     {"name": "X-Trace", "in": "header", "schema": {"type": "string"}},
-                    {"name": "lang", "in": "cookie", "schema": {"type": "string"}},
                     {"name": "Authorization", "in": "header", "schema": {"type": "string"}},
                 ],
             },

@@ -35,13 +35,12 @@ from minirun import (
     ToolContext,
 )
 from minirun.agents import CallbackContext, Guardrail
-from minirun.code_executors import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
 from minirun.env import Env, derived_id
 from minirun.errors import GuardrailTripwireError, ModelOverloadedError, ModelRetry
 from minirun.events import EventActions
 from minirun.flows import keep_last, remove_all_tools
 from minirun.models import LlmResponse
-from minirun.planners import BuiltInPlanner, PlanReActPlanner
+from minirun.planners import BuiltInPlanner
 from minirun.plugins import BasePlugin
 from minirun.simulation._private import seeded_trio
 from minirun.testing import ScriptedLlm, call
@@ -147,15 +146,6 @@ async def careful(ctx: CallbackContext, content: Content) -> str | None:
     if "again" in content.text:
         raise ModelRetry("Say it otherwise.")
     return content.text.replace("card", "[card]") if "card" in content.text else None
-
-
-class Runs(BaseCodeExecutor):
-    """Runs nothing, and gives a result."""
-
-    def execute_code(self, invocation_context: InvocationContext, code_execution_input: CodeExecutionInput) -> Any:
-        if "fail" in code_execution_input.code:
-            return CodeExecutionResult(stderr="NameError", is_error=True)
-        return CodeExecutionResult(stdout=f"ran {len(code_execution_input.code)}")
 
 
 @attrs.frozen(eq=False)
@@ -271,37 +261,9 @@ def _of_agents() -> Iterator[tuple[str, Story]]:
         Story(lambda: agent("one", "three", output_validator=_two, output_retries=1)),
     )
     yield (
-        "a plan",
-        Story(
-            lambda: tooled(
-                LlmResponse(content=Content(role="model", parts=[Part(text="/*PLANNING*/ Add."), call("add", a=1)])),
-                "/*REASONING*/ So.\n/*FINAL_ANSWER*/ It is 2.",
-                planner=PlanReActPlanner(),
-            )
-        ),
-    )
-    yield (
-        "a plan and nothing more",
-        Story(lambda: agent("/*PLANNING*/ Add.", "/*FINAL_ANSWER*/ 2", planner=PlanReActPlanner())),
-    )
-    yield (
         "thoughts",
         Story(lambda: agent("ok", planner=BuiltInPlanner(thinking_config=ThinkingConfig(thinking_level="low")))),
     )
-    code = "I compute.\n```python\nprint(1)\n```\nIt is 1."
-    yield "code", Story(lambda: agent(code, "It is 1.", code_executor=Runs()), has_threads=True)
-    yield (
-        "code that fails",
-        Story(lambda: agent(code.replace("print", "fail"), code, "It is 1.", code_executor=Runs()), has_threads=True),
-    )
-    yield (
-        "code and a plan",
-        Story(
-            lambda: agent(f"/*ACTION*/ {code}", "/*FINAL_ANSWER*/ 1", code_executor=Runs(), planner=PlanReActPlanner()),
-            has_threads=True,
-        ),
-    )
-    yield "code that is no code", Story(lambda: agent("```python\nprint(1)", code_executor=Runs()))
 
 
 def _two(ctx: ToolContext, text: str) -> str:
@@ -413,8 +375,8 @@ def _answering(hook: str) -> list[BasePlugin]:
     return [Watching(**{hook: _yes()})]
 
 
-def _guarded(parallel: bool) -> LlmAgent:
-    return agent("one", "two", "three", input_guardrails=[Guardrail(careful, parallel=parallel)])
+def _guarded() -> LlmAgent:
+    return agent("one", "two", "three", input_guardrails=[careful])
 
 
 def _guarding(text: str) -> LlmAgent:
@@ -545,16 +507,8 @@ def _of_hooks() -> Iterator[tuple[str, Story]]:
         ),
     )
     yield "a run that a hook ends", Story(lambda: tooled(call("add", a=1), "no", before_model_callback=_ends))
-    for parallel in (True, False):
-        for text in ("fine", "bad", "card", "again"):
-            yield (
-                f"a message, guarded: {text}, {'beside' if parallel else 'before'}",
-                Story(
-                    partial(_guarded, parallel),
-                    (text, "next"),
-                ),
-            )
     for text in ("fine", "bad", "card", "again"):
+        yield f"a message, guarded: {text}", Story(_guarded, (text, "next"))
         yield (
             f"an answer, guarded: {text}",
             Story(

@@ -22,6 +22,7 @@ used or looked at.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import socket
@@ -224,9 +225,17 @@ async def _either(connection: PGconn) -> None:
         await wait(connection)
         nursery.cancel_scope.cancel()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(first, _readable)
-        nursery.start_soon(first, _writable)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first, _readable)
+            nursery.start_soon(first, _writable)
+    except BaseExceptionGroup as group:
+        # A cancelled nursery raises a group with one Cancelled per task. `run` must see a single exception: with an
+        # uncaught group it closed the connection, PQfinish sent the rest of the pipeline, and the server committed.
+        _, others = group.split(trio.Cancelled)
+        if others is not None:
+            raise others.exceptions[0] from None
+        await trio.lowlevel.checkpoint_if_cancelled()
 
 
 async def _wait(env: Env, wait: Callable[[], Awaitable[None]], until: float) -> bool:
@@ -471,14 +480,28 @@ class LibpqConnection:
     # --- closing
 
     def close(self) -> None:
-        """See `Connection.close`."""
+        """See `Connection.close`. What is not sent yet is never sent."""
         if self._process != os.getpid():
             self.abandon()
         elif self._is_open:
+            was_busy = self._is_busy
             self._is_open = self._is_busy = False
-            if self._pg.status == pq.ConnStatus.OK and trio.lowlevel.in_trio_run():
-                trio.lowlevel.notify_closing(self._pg.socket)
+            if self._pg.status == pq.ConnStatus.OK:
+                if was_busy:
+                    self._send_no_more()
+                if trio.lowlevel.in_trio_run():
+                    trio.lowlevel.notify_closing(self._pg.socket)
             self._pg.finish()
+
+    def _send_no_more(self) -> None:
+        """
+        Shut the socket down for sending.
+
+        PQfinish flushes its buffer: the rest of a pipeline, whose Sync would commit what the caller was told is not
+        stored. The server rolls an incomplete pipeline back when the connection ends.
+        """
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._pg.socket)) as copy:
+            copy.shutdown(socket.SHUT_WR)
 
     def abandon(self) -> None:
         """See `Connection.abandon`."""

@@ -130,6 +130,9 @@ class Pool:
         A block that is left by an exception, or is cancelled, rolls it back. With *snapshot* it only reads, and all of
         it sees one state of the database; with both, it may also be idle for *slow_s*. Nothing is done again.
 
+        The caller is protected from Ctrl-C: a KeyboardInterrupt on the way into the block or out of it would lose the
+        connection, and the right to it, for ever.
+
         Raises:
             StorageUncertainError: COMMIT was sent, and no answer has come.
             StorageError: Nothing was stored.
@@ -160,6 +163,7 @@ class Pool:
 
     # --- executing
 
+    @trio.lowlevel.enable_ki_protection  # as `transaction` says
     async def _execute(self, calls: Sequence[Call], *, writes: bool, slow_s: float | None) -> list[Result]:
         doing = "writing" if writes else "reading"
         if slow_s is not None:

@@ -215,11 +215,9 @@ class BaseAgent(_AgentFields):
         if not isinstance(parent_context, InvocationContext):
             msg = f"expected the context of an agent, found {brief(parent_context)}; a tool calls an agent by AgentTool"
             raise TypeError(msg)
-        parent_context._not_awaited += 1
         return _AgentRun(self._run_below(parent_context))
 
     async def _run_below(self, parent_context: InvocationContext) -> None:
-        parent_context._not_awaited -= 1
         parent_context._check_writable()
         agent: BaseAgent | None = self
         while agent is not None and not parent_context.end_invocation:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Line", "check_agents"]
 
 # What an agent may have that only makes sense where a whole answer is there before anybody hears it.
-_WHOLE = ("output_schema", "output_validator", "input_guardrails", "output_guardrails", "planner", "code_executor")
+_WHOLE = ("output_schema", "output_validator", "input_guardrails", "output_guardrails", "planner")
 
 
 # How long what is stuck, such as a line that takes nothing, may take longer than an answer that is to come to its end.

@@ -16,6 +16,7 @@ import trio
 from ..artifacts._run import RunArtifacts
 from ..errors import StorageError
 from ..events import NO_ACTIONS, EventActions
+from ..runtime._failure import is_only_cancelled
 
 __all__ = ["Recording", "finished"]
 
@@ -51,8 +52,9 @@ class Recording:
                 self._version = await self._artifacts.to_save_stream(self.filename, self._file(), "audio/wav", None)()
             except Exception as error:  # it belongs to the one that finishes it
                 self._failure = error
-            except trio.Cancelled:
-                self._failure = StorageError(f"saving {self.filename!r} took too long, and was given up")
+            except BaseException as error:
+                if is_only_cancelled(error):  # also a group: a service may have opened a nursery
+                    self._failure = StorageError(f"saving {self.filename!r} took too long, and was given up")
                 raise
             finally:
                 self._receive.close()

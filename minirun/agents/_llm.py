@@ -27,13 +27,11 @@ from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hook
 from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
 if TYPE_CHECKING:
-    from ..code_executors import BaseCodeExecutor
     from ..flows._output import OutputSchema
-    from ..planners import BasePlanner
+    from ..planners import BuiltInPlanner
     from ..tools import BaseToolset, RetryConfig
     from ._output import OutputRetries
     from ._partial_output import PartialOutput
-    from ._shaping import Shaping
 
 __all__ = ["Agent", "LlmAgent"]
 
@@ -138,9 +136,10 @@ class LlmAgent(BaseAgent):
             state is stored with an answer that it has let pass. Any other exception fails the run.
         output_retries: How often a model whose answer has another form, or was refused by the *output_validator* or by
             a hook's `ask_again`, is asked again before the run fails with OutputSchemaError.
-        input_guardrails: Functions of the context and the user's message, or agents, that look at it before the model
-            says anything: see `minirun.agents.Guardrail`. The model is asked meanwhile, and what it says is held back.
-        output_guardrails: The same for each complete answer of the model, before anything of it is shown or stored.
+        input_guardrails: Functions of the context and the user's message, or agents, that check the message before the
+            model sees it, in sequence: see `minirun.agents.Guardrail`.
+        output_guardrails: The same for each complete response of the model with text, before it is shown or stored. The
+            agent emits no partial events then.
         output_key: The state key that gets the final answer: its text or, with *output_schema*, its value.
         mode: How it works as a node of a workflow. `"single_turn"`, as None: it answers its input, and that is the
             output. `"task"`: it talks with the user until it has what the *output_schema* asks for, and calls
@@ -148,8 +147,7 @@ class LlmAgent(BaseAgent):
         parallel_tool_calls: Whether the tools that one answer of the model calls run side by side. They begin in the
             order of their calls in any case, which says nothing of threads. False: each call is made when the one
             before it has been answered, as if all tools were `sequential` (see `BaseTool`).
-        planner: Has the model plan before it acts, such as `PlanReActPlanner()`; its plans are thoughts.
-        code_executor: Runs the code that the model writes, such as one in a container of yours. None: nothing is run.
+        planner: `BuiltInPlanner(thinking_config=...)` sets the model's own thinking in all requests of the agent.
         before_model_callback: Called with `callback_context` and `llm_request`, an LlmRequestDraft to change. An
             LlmResponse that it returns counts as the model's.
         after_model_callback: Called with `callback_context` and `llm_response`, for fragments, too. An LlmResponse that
@@ -197,8 +195,7 @@ class LlmAgent(BaseAgent):
     output_key: str | None = attrs.field(default=None, validator=_checked)
     mode: Literal["single_turn", "task", "chat"] | None = attrs.field(default=None, validator=_checked)
     parallel_tool_calls: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
-    planner: BasePlanner | None = attrs.field(default=None, validator=_checked)
-    code_executor: BaseCodeExecutor | None = attrs.field(default=None, validator=_checked)
+    planner: BuiltInPlanner | None = attrs.field(default=None, validator=_checked)
     before_model_callback: Hooks = hooks_field("before_model_callback", "callback_context", "llm_request")
     after_model_callback: Hooks = hooks_field("after_model_callback", "callback_context", "llm_response")
     on_model_error_callback: Hooks = hooks_field("on_model_error_callback", "callback_context", "llm_request", "error")
@@ -215,22 +212,16 @@ class LlmAgent(BaseAgent):
         return OutputSchema.of(self.output_schema, "output_schema")
 
     @cached_property
-    def _shaping(self) -> Shaping | None:
-        if self.planner is None and self.code_executor is None:
-            return None
-        from ._shaping import Shaping  # few agents plan, or write code
-
-        return Shaping(self)
-
-    @cached_property
     def _config_memo(self) -> ConfigMemo:
-        return ConfigMemo(self.generate_content_config)
+        config = self.generate_content_config
+        if self.planner is not None:
+            config = changed(config or GenerateContentConfig(), thinking_config=self.planner.thinking_config)
+        return ConfigMemo(config)
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         turn, event = Turn.ASKING, _NOTHING
         tools: dict[str, BaseTool] | None = None  # of the last request; None if it was made before
         output: OutputRetries | None = None
-        code = None if self._shaping is None else self._shaping.code_runs()
         if self._output is not None:
             from ._output import OutputRetries  # few agents have a schema
 
@@ -268,8 +259,6 @@ class LlmAgent(BaseAgent):
                     what = Input.INVALID
                     told = Part(text=output.refuse(event, problems, answer))
                     await ctx.emit(Event(content=Content(role="user", parts=[told])))
-                elif code is not None and what is Input.TEXT and await code.answer(ctx, event):
-                    what = Input.INVALID
             else:
                 event = await self._run_calls(ctx, event, tools)
                 what = Input.FINAL if ctx._position.handover.transfer_to is not None else input_of(event)
@@ -332,7 +321,7 @@ class LlmAgent(BaseAgent):
         if stream and self._output is not None:
             from ._partial_output import PartialOutput  # few agents have a schema
 
-            partial = PartialOutput(self, ctx)
+            partial = PartialOutput(self._output)
         async with aclosing(responses_of(model, request.llm_request, stream)) as responses:
             while True:
                 try:
@@ -354,6 +343,10 @@ class LlmAgent(BaseAgent):
                 has_begun = True
                 if not response.partial:
                     invocation.budgets.add_usage(response.usage_metadata)
+                if request.check is not None:
+                    if response.partial:
+                        continue  # guardrails check the complete response
+                    response = await request.check(response)
                 if context is not None and after:
                     from ._model_callbacks import after_model  # few agents have any
 
@@ -374,8 +367,6 @@ class LlmAgent(BaseAgent):
         self, ctx: InvocationContext, request: ModelRequest, answer: LlmResponse
     ) -> tuple[Event, list[str]]:
         """Emit what the model has said; return it with what is wrong with its form."""
-        if self._shaping is not None:
-            answer = self._shaping.shaped(ctx, request, answer)
         event = _event(ctx, answer, request.event_id, partial=None)
         if not request.is_asked or event.branch is not None:  # for the budgets, see `flows._budgets`
             event = changed(event, actions=EventActions(replay=Replay(asked=request.is_asked)))
@@ -414,8 +405,6 @@ class LlmAgent(BaseAgent):
         return await ctx.emit(event), problems
 
     def _with_checked_output(self, event: Event) -> tuple[Event, list[str]]:
-        if self._shaping is not None and self._shaping.runs_code_of(event):
-            return event, []  # it is no answer yet
         if self._output is None and self.output_key is None:
             return event, []
         from ._output import in_form  # few agents have a schema, or keep what they have said

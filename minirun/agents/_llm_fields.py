@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._json import brief
-from ..code_executors import BaseCodeExecutor
 from ..errors import ConfigurationError, InvalidValueError
-from ..planners import BasePlanner, BuiltInPlanner
+from ..planners import BuiltInPlanner
 from ..sessions._reserved import check_own_key
 from ..sessions._state import check_key
 from ..tools import BaseTool, BaseToolset, RetryConfig
@@ -100,17 +99,13 @@ def _check_key(agent: LlmAgent, name: str, key: object) -> None:
 
 
 def _check_planner(agent: LlmAgent, name: str, planner: object) -> None:
-    if not isinstance(planner, BasePlanner):
-        raise ConfigurationError(f"expected planner to be a planner such as PlanReActPlanner(), found {brief(planner)}")
+    if not isinstance(planner, BuiltInPlanner):
+        msg = "expected planner to be a BuiltInPlanner(thinking_config=...) or None"
+        raise ConfigurationError(f"{msg}, found {brief(planner)}")
     config = agent.generate_content_config
-    if isinstance(planner, BuiltInPlanner) and isinstance(config, GenerateContentConfig) and config.thinking_config:
+    if isinstance(config, GenerateContentConfig) and config.thinking_config:
         msg = "generate_content_config.thinking_config would be replaced by that of the planner; leave one out"
         raise ConfigurationError(msg)
-
-
-def _check_executor(agent: LlmAgent, name: str, executor: object) -> None:
-    if not isinstance(executor, BaseCodeExecutor):
-        raise ConfigurationError(f"expected code_executor to be a BaseCodeExecutor, found {brief(executor)}")
 
 
 def _check_retry(agent: LlmAgent, name: str, retry: object) -> None:
@@ -149,7 +144,6 @@ def _check_contents(agent: LlmAgent, name: str, value: object) -> None:
 
 
 CHECKS: Mapping[str, Callable[[LlmAgent, str, Any], None]] = {
-    "code_executor": _check_executor,
     "generate_content_config": _check_config,
     "include_contents": _check_contents,
     "input_schema": _check_schema,

@@ -11,7 +11,7 @@ from .._values import changed
 from .._window import Extended, Window
 from ..errors import ConfigurationError
 from ..flows._transcript import Transcript
-from ..models import BaseLlm, LlmRequest
+from ..models import BaseLlm, LlmRequest, LlmResponse
 from ..runtime import CallbackContext, InvocationContext, ReadonlyContext
 from ..tools import BaseTool
 from ..types import Content, FunctionDeclaration, GenerateContentConfig, declarations
@@ -31,7 +31,7 @@ Instruction: TypeAlias = str | Callable[[ReadonlyContext], str | Awaitable[str]]
 class ModelRequest:
     """A request, and what its answer may lead to."""
 
-    __slots__ = ("event_id", "is_asked", "llm_request", "model", "shapers", "tools")
+    __slots__ = ("check", "event_id", "is_asked", "llm_request", "model", "shapers", "tools")
 
     def __init__(self, event_id: str, box: Toolbox, llm_request: LlmRequest) -> None:
         self.model = box.model
@@ -40,6 +40,7 @@ class ModelRequest:
         self.tools = box.tools  # what the model may call, by name
         self.shapers = box.shapers
         self.is_asked = True  # whether the model itself is; else a callback has answered
+        self.check: Callable[[LlmResponse], Awaitable[LlmResponse]] | None = None  # output guardrails
 
     def replace(self, llm_request: LlmRequest) -> None:
         """Ask *llm_request* instead; a tool that it does not show cannot be called."""
@@ -125,10 +126,7 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Mod
         from ._caching import with_caching  # few apps have it
 
         asked = with_caching(asked, agent, ctx)
-    request = ModelRequest(event_id, box, asked)
-    if agent._shaping is not None:
-        agent._shaping.instruct(ctx, request)
-    return request
+    return ModelRequest(event_id, box, asked)
 
 
 async def setup(agent: LlmAgent, ctx: InvocationContext) -> tuple[Toolbox, GenerateContentConfig, str]:
@@ -215,9 +213,8 @@ def transcript_of(agent: LlmAgent, ctx: InvocationContext | CallbackContext) -> 
     if chooses or transcript is None or transcript.start_seq != start or transcript.prompts != prompts:
         outside = None if agent.include_contents == "none" else history.opening
         opening = outside if inside is None else inside.content
-        as_said = None if agent._shaping is None else agent._shaping.as_said
         transcript = Transcript(
-            agent.name, start, branch, prompts=prompts, opening=opening, as_said=as_said, sees_media=sees_media
+            agent.name, start, branch, prompts=prompts, opening=opening, sees_media=sees_media
         )
         memo[key] = transcript
     found = live.events[live.index_of(transcript.next_seq) :]

@@ -63,8 +63,6 @@ async def in_its_place(
 
 async def validated(agent: LlmAgent, ctx: InvocationContext, event: Event) -> tuple[Event, list[str]]:
     """Return the event of a final answer as the agent's validator leaves it, and why it is to be given again."""
-    if agent._shaping is not None and agent._shaping.runs_code_of(event):
-        return event, []  # it is no answer yet
     validator, form = agent.output_validator, agent._output
     assert validator is not None
     assert event.id is not None

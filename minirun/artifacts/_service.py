@@ -19,6 +19,8 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, TypeAlias
 
+import trio
+
 from .._json import shown
 from .._service import BaseService
 from ..errors import InvalidValueError, ServiceClosedError, StorageCorruptError
@@ -155,6 +157,7 @@ class BaseArtifactService(BaseService, ABC):
         """
         return await self._load(self._key(app_name, user_id, session_id, filename), check_version(version))
 
+    @trio.lowlevel.enable_ki_protection  # a Ctrl-C on the way out of the block would leave the content in use
     async def _load(self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()) -> Part | None:
         async with self._open(key, version, staged=staged) as found:
             if found is None:

@@ -154,11 +154,13 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
 
     # --- reading
 
+    @trio.lowlevel.enable_ki_protection
     async def _find(self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()) -> Stored | None:
         async with self._file.reading() as db:
             return find_version(db, key, version, staged)
 
     @opening
+    @trio.lowlevel.enable_ki_protection
     async def _open(
         self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()
     ) -> AsyncGenerator[tuple[Stored, AsyncIterator[bytes]] | None, None]:
@@ -216,10 +218,12 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
         except StorageError:
             self._late.update(uses)
 
+    @trio.lowlevel.enable_ki_protection
     async def _versions(self, key: ArtifactKey) -> list[int]:
         async with self._file.reading() as db:
             return visible_versions(db, key)
 
+    @trio.lowlevel.enable_ki_protection
     async def _names(self, scope: Scope) -> list[str]:
         async with self._file.reading() as db:
             return visible_names(db, scope)
@@ -244,6 +248,7 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
                 await self._drop(content)
         return Collected(contents=contents, size=size)
 
+    @trio.lowlevel.enable_ki_protection
     async def _check_names(self) -> None:
         """
         See that every version names a content that is there.
@@ -266,6 +271,7 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
                 return
             after = rows[-1][0]
 
+    @trio.lowlevel.enable_ki_protection
     async def _end_the_gone(self) -> None:
         """End the uses of owners that are gone, and drop what they have staged."""
         owners = "SELECT owner FROM content_uses UNION SELECT stager FROM artifact_versions WHERE stager IS NOT NULL"
@@ -424,6 +430,7 @@ class _Content(ChunkedContent):
         self._service = service
         self._content = content
 
+    @trio.lowlevel.enable_ki_protection
     async def _chunk(self, number: int) -> bytes:
         async with self._service._file.reading() as db:
             return chunk_of(db, self._content, number) or b""

@@ -24,6 +24,7 @@ from ..errors import ServiceClosedError
 from ..events import Event
 from ..runners._toolsets import entered_toolsets
 from ..runtime import Run, RunScope
+from ..runtime._failure import is_only_cancelled
 from ..sessions import BaseSessionService
 from ..sessions._deadlocks import OF_THREADS
 
@@ -219,10 +220,10 @@ class Job:
             with self._scope:
                 value = await self._function()
             error = None
-        except trio.Cancelled:
-            raise
-        except BaseException as raised:  # it is for the caller, in another thread
-            error = raised
+        except BaseException as raised:
+            if is_only_cancelled(raised):  # also a group: the function may have opened a nursery
+                raise
+            error = raised  # it is for the caller, in another thread
         finally:
             self._ended(value, error)
 

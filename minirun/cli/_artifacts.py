@@ -17,7 +17,7 @@ from .._files import open_private
 from ..artifacts import ArtifactVersion, BaseArtifactService, FileArtifactService
 from ..errors import MinirunError
 from ._commands import names_arguments, print_table
-from ._db import FILE_OR_URL, Db
+from ._db import FILE_OR_URL, Db, FileType
 from ._services import artifacts_beside
 from ._show import plain, time_of
 
@@ -35,7 +35,7 @@ def _store(command: Callable[..., None]) -> Callable[..., None]:
     """Give *command* the place of the artifacts, as `store`."""
 
     @click.option("--db", type=FILE_OR_URL, help="The SQLite file, or postgresql://... URL.")
-    @click.option("--dir", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The folder.")
+    @click.option("--dir", "folder", type=FileType(exists=True, file_okay=False, path_type=Path), help="The folder.")
     @wraps(command)
     def with_store(*args: Any, db: Db | None, folder: Path | None, **named: Any) -> None:
         if (db is None) == (folder is None):
@@ -90,7 +90,7 @@ def list_artifacts(store: tuple[Db | None, Path | None], app: str, user: str, se
 @names_arguments
 @click.argument("name")
 @click.option("--version", type=click.IntRange(min=0), help="The number of the version; the newest if left out.")
-@click.option("--out", type=click.Path(path_type=Path), help="A new file; standard output if left out.")
+@click.option("--out", type=FileType(path_type=Path), help="A new file; standard output if left out.")
 def get(
     store: tuple[Db | None, Path | None],
     app: str,

@@ -35,7 +35,7 @@ from ..sessions import (
     verify,
 )
 from ..types import Content
-from ._db import FILE_OR_URL, NEW_FILE_OR_URL, Db
+from ._db import FILE_OR_URL, NEW_FILE_OR_URL, Db, FileType
 from ._load import load_app
 from ._services import runner_of
 from ._show import (
@@ -391,7 +391,7 @@ def _damages(db: Db) -> list[Damage]:
 
 @sessions.command("repair")
 @db_option
-@click.option("--out", type=click.Path(path_type=Path), help="The new file.")
+@click.option("--out", type=FileType(path_type=Path), help="The new file.")
 def repair_sessions(db: Db, out: Path | None) -> None:
     """
     Save the longest whole beginning of every session into a new file. The old one is only read.

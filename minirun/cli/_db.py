@@ -1,7 +1,13 @@
-"""`--db`: where a command finds sessions, a SQLite file or a database. No password is ever shown."""
+"""
+The values of `--db` and of options that take files. A password is never shown.
+
+Every command that takes `--db` uses `FILE_OR_URL` or `NEW_FILE_OR_URL`, and every other file option uses `FileType`. A
+value that can be the URL of a database is not opened as a file, because errors about files show their names.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -13,7 +19,10 @@ from ..errors import MinirunError
 from ..sessions import BaseSessionService, SqliteSessionService
 from ._show import plain
 
-__all__ = ["FILE_OR_URL", "NEW_FILE_OR_URL", "Db", "DbType"]
+__all__ = ["FILE_OR_URL", "NEW_FILE_OR_URL", "Db", "DbType", "FileType"]
+
+# A URL, also one with a missing slash or colon, or libpq's `keyword=value` text. `C:/` is a drive of Windows.
+_CONNECTION = re.compile(r"\w[\w+.-]+:/|.*:[^/\\]*@|.*password\s*=", re.IGNORECASE | re.DOTALL)
 
 
 @attrs.frozen
@@ -67,13 +76,24 @@ def shown_url(url: str) -> str:
     return f"{parts.scheme}://{user.partition(':')[0]}{at}{hosts}{parts.path}{asked}"
 
 
+class FileType(click.Path):
+    """A file or folder. A value that can have the password of a database in it is refused, and is not shown."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if isinstance(value, str) and _CONNECTION.match(value):
+            takes = "a file or postgresql://..." if param is not None and isinstance(param.type, DbType) else "a file"
+            self.fail(f"expected {takes}, found another text that can have a password in it (not shown)", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class DbType(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument here
     """The value of `--db`. With *exists*, a file must be there."""
 
     name = "file or url"
 
     def __init__(self, *, exists: bool) -> None:
-        self._file = click.Path(exists=exists, dir_okay=False, path_type=Path)
+        self._file = FileType(exists=exists, dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Db:
         """Tell a URL by its `://`. That it names a database is seen when it is opened."""

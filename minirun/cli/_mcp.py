@@ -12,6 +12,7 @@ import click
 
 from ..errors import MinirunError
 from ._commands import INTERRUPTED
+from ._db import NEW_FILE_OR_URL, Db, FileType
 from ._show import plain
 
 __all__ = ["mcp"]
@@ -30,11 +31,11 @@ def mcp() -> None:
 
 @mcp.command()
 @click.argument("targets", metavar="FILE.py|FOLDER[:name]...", nargs=-1, required=True)
-@click.option("--db", type=click.Path(path_type=Path), help="Keep sessions in this SQLite file.")
+@click.option("--db", type=NEW_FILE_OR_URL, help="Keep sessions in this SQLite file, or Postgres database.")
 @click.option("--user", default="local", show_default=True, help="The user's id, where no token names one.")
 @click.option(
     "--key-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FileType(dir_okay=False, path_type=Path),
     help="What seals the states of calls that wait; made if it is not there. Without, they are good until this ends.",
 )
 @click.option("--http", is_flag=True, help="Serve over HTTP, not over standard input and output.")
@@ -42,14 +43,14 @@ def mcp() -> None:
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="With --http; 0: any.")
 @click.option(
     "--token-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FileType(exists=True, dir_okay=False, path_type=Path),
     help=f"With --http: the tokens of clients, a line `USER TOKEN` or `TOKEN` each; else ${TOKEN_VARIABLE}.",
 )
 @click.option("--allow-host", multiple=True, metavar="NAME", help="With --http: another name this is reached by.")
 @click.option("--allow-origin", multiple=True, metavar="URL", help="With --http: a page that may ask this server.")
 def serve(
     targets: tuple[str, ...],
-    db: Path | None,
+    db: Db | None,
     user: str,
     key_file: Path | None,
     http: bool,

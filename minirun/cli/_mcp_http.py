@@ -16,6 +16,7 @@ from rich.console import Console
 from ..mcp_server import BearerTokens, McpAgentServer
 from ..mcp_server._asgi import LOOPBACK
 from ..mcp_server._secrets import read_tokens
+from ._db import Db
 from ._mcp_stdio import serve_by
 from ._show import write
 
@@ -30,7 +31,7 @@ WILDCARDS = ("0.0.0.0", "::", "")
 
 def serve(
     targets: Sequence[str],
-    db: Path | None,
+    db: Db | None,
     key_file: Path | None,
     user: str,
     host: str,

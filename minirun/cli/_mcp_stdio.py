@@ -11,16 +11,17 @@ import trio
 from ..mcp_server import McpAgentServer
 from ..mcp_server._secrets import read_keys
 from ..mcp_server._stdio import diverted
-from ..sessions import BaseSessionService, InMemorySessionService, SqliteSessionService
+from ..sessions import BaseSessionService, InMemorySessionService
 from ._commands import INTERRUPTED
 from ._ctrl_c import cancelled_by_ctrl_c
+from ._db import Db
 from ._load import load_app
 from ._services import runner_of
 
 __all__ = ["serve", "serve_by"]
 
 
-def serve(targets: Sequence[str], db: Path | None, key_file: Path | None, user: str) -> int:
+def serve(targets: Sequence[str], db: Db | None, key_file: Path | None, user: str) -> int:
     """
     Serve until the client closes its output, or Ctrl-C; return what to exit with.
 
@@ -36,13 +37,13 @@ def serve(targets: Sequence[str], db: Path | None, key_file: Path | None, user: 
 
 def serve_by(
     targets: Sequence[str],
-    db: Path | None,
+    db: Db | None,
     key_file: Path | None,
     user: str,
     way: Callable[[McpAgentServer], Awaitable[None]],
 ) -> int:
     """Load the agents, have *way* serve them, and close what they have used; return what to exit with."""
-    service: BaseSessionService = InMemorySessionService() if db is None else SqliteSessionService(db)
+    service: BaseSessionService = InMemorySessionService() if db is None else db.open()
     runners = [runner_of(load_app(target), service, auto_create_session=True) for target in targets]
     keys = None if key_file is None else read_keys(key_file, service.env)
     server = McpAgentServer(runners, keys=keys, user_id=user)

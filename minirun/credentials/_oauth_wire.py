@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote_plus, urlencode, urlsplit
 
@@ -178,9 +178,11 @@ def object_in(body: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def error_of(what: str, status: int, body: bytes) -> AuthorizationError:
-    """What a response that is no success means."""
+def error_of(what: str, status: int, body: bytes, secrets: Iterable[str] = ()) -> AuthorizationError:
+    """Return the error for a response that is no success; a code that repeats one of the *secrets* sent is left out."""
     code = _error_code(object_in(body).get("error"))
+    if code and any(secret in code or code in secret for secret in secrets if secret):
+        code = None
     said = f"status {status}" + (f", {code!r}" if code else "")
     if status >= 500 or status in (408, 429):
         msg = f"the authorization server could not {what} now ({said}); try again"

@@ -155,5 +155,6 @@ async def token_for(
     what = "issue a token"
     answer = await asked(web, what, "POST", server.token_endpoint, request)
     if answer.status != 200:
-        raise error_of(what, answer.status, answer.body)
+        sent = (client.client_secret, *(fields.get(name) for name in ("code", "code_verifier", "refresh_token")))
+        raise error_of(what, answer.status, answer.body, [secret for secret in sent if secret])
     return token_in(answer.body, asked_at, kept)

@@ -8,8 +8,8 @@ done with all flags (to take them, to merge them, to hand them to an event) foll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Self
 
 import attrs
 
@@ -19,7 +19,7 @@ from .._values import changed
 from ..errors import NotSupportedError
 from ..events import EventActions
 
-__all__ = ["ActionsDraft", "over_turn"]
+__all__ = ["ActionsDraft", "PendingValues", "over_turn"]
 
 
 def _versions(value: object, path: str) -> Mapping[str, int]:
@@ -57,10 +57,26 @@ def _last(values: list[str | None]) -> str | None:
     return next((value for value in reversed(values) if value is not None), None)
 
 
+class PendingValues(MutableMapping[str, Any]):
+    """The type of `ActionsDraft.state_delta`: as a dict, also for `|=`."""
+
+    __slots__ = ()
+
+    def __ior__(self, values: Mapping[str, Any]) -> Self:
+        self.update(values)
+        return self
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
 @attrs.define
 class ActionsDraft:
     """
-    Actions to go with the next event of this context. For state write to `ctx.state`.
+    Actions to go with the next event of this context.
+
+    `state_delta`: the values that the context has written to `ctx.state` and no event has carried yet. A write to it is
+    a write to `ctx.state`.
 
     `skip_summarization`: the tool's answer is shown as it is, and the model is not asked again. `escalate`: the
     enclosing loop is to end. `transfer_to_agent`: the name of the agent that takes over when this one has ended.
@@ -77,15 +93,33 @@ class ActionsDraft:
     _saved: Mapping[str, frozenset[int]] = EMPTY_DICT  # all versions that were saved, by name
     _saves: Mapping[str, int] = EMPTY_DICT  # by the id of the save: a tool that is run again does not save again
     _below: ActionsDraft | None = None  # that of the call, for one of its attempts
+    _delta: PendingValues | None = attrs.field(default=None, eq=False)
     _check: Callable[[], None] | None = attrs.field(default=None, eq=False, repr=False)  # raises if it is too late
 
-    def on_top(self, check: Callable[[], None]) -> ActionsDraft:
-        """Return a copy for an attempt: once an event of the attempt has carried it, this one is carried, too."""
-        return changed(self, _below=self, _check=check)
+    @property
+    def state_delta(self) -> PendingValues:
+        """A dict that is assigned takes the place of what is in it; if it is refused, nothing in it is lost."""
+        assert self._delta is not None, "each context gives its draft one"
+        return self._delta
 
-    def taken_over(self, check: Callable[[], None]) -> ActionsDraft:
+    @state_delta.setter
+    def state_delta(self, values: Mapping[str, Any]) -> None:
+        delta = self.state_delta
+        if values is delta:  # by `actions.state_delta |= ...`
+            return
+        given = dict(values) if isinstance(values, Mapping) else values
+        new: Mapping[str, Any] = OBJECT["check"](given, "actions.state_delta")
+        delta.update(new)
+        for key in [key for key in delta if key not in new]:
+            del delta[key]
+
+    def on_top(self, delta: PendingValues, check: Callable[[], None]) -> ActionsDraft:
+        """Return a copy for an attempt: once an event of the attempt has carried it, this one is carried, too."""
+        return changed(self, _below=self, _delta=delta, _check=check)
+
+    def taken_over(self, delta: PendingValues, check: Callable[[], None]) -> ActionsDraft:
         """Return a copy for the call, of whose attempts this one stands."""
-        return changed(self, _check=check)
+        return changed(self, _delta=delta, _check=check)
 
     def take(self) -> ActionsDraft:
         """Return what is set, for an event that is on its way to the store, and start again."""

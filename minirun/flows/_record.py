@@ -23,7 +23,7 @@ from ..types import FunctionResponse, id_of
 from ._branches import calls_around, is_around, is_within
 from ._going_on import TriedAgain, goes_on, is_said
 
-__all__ = ["Record", "RecordedReads", "recorded_reads", "unattempted"]
+__all__ = ["Record", "RecordedReads", "end_of_unchanged_run", "recorded_reads", "unattempted"]
 
 _ATTEMPT = re.compile(r"\+\d+")
 
@@ -35,6 +35,27 @@ def unattempted(path: str) -> str:
     The path of such a workflow has `+2` in its second attempt, which goes on with what has ended in the first.
     """
     return _ATTEMPT.sub("", path) if "+" in path else path
+
+
+def end_of_unchanged_run(events: Sequence[Event]) -> Event | None:
+    """Return the event that marks the last run in *events* as unchanged; None if its agents may have done something."""
+    for event in reversed(events):
+        if _ends_unchanged_run(event):
+            return event
+        if _begins_run(event):
+            break
+    return None
+
+
+def _ends_unchanged_run(event: Event) -> bool:
+    """Whether the run that stored *event* ended before the agents did anything new."""
+    replay = event.actions.replay
+    return replay.was_paused is not None and not replay.early
+
+
+def _begins_run(event: Event) -> bool:
+    """Whether *event* is the message that a run began with, and was not sent into it."""
+    return event.author == "user" and event.actions.replay.sent is None
 
 
 class RecordedReads:
@@ -74,8 +95,8 @@ class Record:
     def __init__(self, events: Sequence[Event], open_calls: Iterable[str], *, was_paused: bool) -> None:
         self.events = events
         self.open_before = set(open_calls)
-        self.answered_now = {id_of(response) for response in events[-1].get_function_responses()}
-        """The ids of the questions that this run's message answers."""
+        self.answered_now = self._new_replies()
+        """The ids of the questions whose replies no run has acted on: see `_new_replies`."""
         self.inside = {call for event in events for call in calls_around(event.branch)}
         """The ids of the calls that agents have said something inside of."""
         self.responses: dict[str, Event] = {}
@@ -106,8 +127,34 @@ class Record:
         self._ended_calls: set[str] = set(self.responses)  # nor are those made again that are answered
         self._made_after = _made_after(events, self.responses)
 
+    def _new_replies(self) -> set[str]:
+        """
+        The ids of the questions that are answered by this run's message, or by those of the runs just before it that
+        ended before the agents did anything new.
+        """
+        replies: set[str] = set()
+        is_kept = True  # the run that stored the event, seen from the end of the log, has not acted on its reply
+        for event in reversed(self.events):
+            if _ends_unchanged_run(event):
+                is_kept = True
+            elif _begins_run(event):
+                if not is_kept:
+                    break
+                replies.update(id_of(response) for response in event.get_function_responses())
+                is_kept = False
+        return replies
+
     def _was_at_rest(self, was_paused: bool) -> bool:
-        """A question asked out of recorded order keeps the status of the run before it, until somebody goes on."""
+        """
+        Return whether the invocation was paused before the last run that did something new.
+
+        A question asked out of recorded order keeps the status of the run before it, until an agent emits something. A
+        run that ended before the agents did anything new keeps it for the next run.
+        """
+        before = self.events[:-1] if _begins_run(self.events[-1]) else self.events
+        unchanged = end_of_unchanged_run(before)
+        if unchanged is not None:
+            return bool(unchanged.actions.replay.was_paused)
         for event in reversed(self.events):
             if event.actions.replay.early:
                 return bool(event.actions.replay.was_paused)

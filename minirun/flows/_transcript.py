@@ -16,7 +16,7 @@ a call: it is not seen from outside, nor what is outside from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from .._json import FrozenTuple
 from .._values import changed
@@ -54,12 +54,12 @@ class Transcript:
     The contents of a history, as the agent of this name is shown it in its branch, from the event *start_seq* on.
 
     `next_seq` is the `seq` of the first event that was not read yet, `prompts` the words for what stands in for others.
-    *opening* is what is shown before all of it, and *as_said* changes what the agent itself has said. Unless its model
-    *sees_media*, it is shown the responses of tools without the media in them, of which the responses tell.
+    *opening* is shown before all of it. Unless the model *sees_media*, it is shown the responses of tools without their
+    media; the responses name what was left out.
     """
 
     __slots__ = (
-        "_agent_name", "_as_said", "_branch", "_contents", "_open", "_places", "_sees_media", "_visible", "next_seq",
+        "_agent_name", "_branch", "_contents", "_open", "_places", "_sees_media", "_visible", "next_seq",
         "prompts", "start_seq",
     )  # fmt: skip
 
@@ -71,7 +71,6 @@ class Transcript:
         *,
         prompts: Prompts = Prompts(),  # noqa: B008 # frozen
         opening: Content | None = None,
-        as_said: Callable[[Content], Content] | None = None,
         sees_media: bool = True,
     ) -> None:
         self.start_seq = start_seq
@@ -79,7 +78,6 @@ class Transcript:
         self._agent_name = agent_name
         self._branch = branch
         self.prompts = prompts
-        self._as_said = as_said
         self._sees_media = sees_media
         self._contents: list[Content] = [] if opening is None else [opening]
         self._places: dict[str | int | None, int] = {}  # of the user's messages, by their ids; of speech, by `seq`
@@ -138,8 +136,6 @@ class Transcript:
             if content.parts:
                 self._extend(self._contents, [content])
             return
-        if self._as_said is not None:
-            content = self._as_said(content)
         calls, responses = content.calls_and_responses  # of what is shown
         spoken = content.parts
         if responses:

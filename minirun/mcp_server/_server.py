@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import metadata
 from typing import Any
 
 import mcp_types
@@ -93,6 +94,7 @@ class McpAgentServer:
         self._seal = Seal([new_key(self._env)] if keys is None else checked_keys(keys), state_age_s_max, self._env)
         self._server: Server[Any] = Server(
             name,
+            version=metadata.version("minirun"),
             lifespan=self._entered,
             on_list_tools=self._list,
             on_call_tool=self._call,

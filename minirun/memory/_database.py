@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
+import trio
 
 from .._codec import from_dict, to_dict
 from .._json import brief, dumps, loads
@@ -187,6 +188,7 @@ class DatabaseMemoryService(DatabaseGuest, BaseMemoryService):
 
     # --- the storage primitives
 
+    @trio.lowlevel.enable_ki_protection
     async def _add(self, scope: Scope, memories: Sequence[Memory]) -> None:
         _check(scope)
         ids = {stored_key(memory.id)[0]: memory for memory in memories}
@@ -221,6 +223,7 @@ class DatabaseMemoryService(DatabaseGuest, BaseMemoryService):
         [found] = await self._database.read(_KNOWN(*scope, [*keys]))
         return {keys[key]: None if data is None else self._entry(data) for key, data in found.rows}
 
+    @trio.lowlevel.enable_ki_protection
     async def _search(self, scope: Scope, query: Query, limit: int) -> list[MemoryEntry]:
         _check(scope)
         await self._database.ready()
@@ -249,6 +252,7 @@ class DatabaseMemoryService(DatabaseGuest, BaseMemoryService):
     async def _delete_page(self, scope: Scope, session_id: str | None, limit: int) -> int:
         return await self._delete_chosen(scope, None, _session_key(session_id), limit)
 
+    @trio.lowlevel.enable_ki_protection
     async def _delete_chosen(self, scope: Scope, key: str | None, session: str | None, limit: int) -> int:
         _check(scope)
         await self._database.ready()

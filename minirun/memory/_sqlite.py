@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 import attrs
+import trio
 
 from ..env import Env
 from ..sessions import SqliteSessionService
@@ -63,6 +64,7 @@ class SqliteMemoryService(FileGuest, BaseMemoryService):
 
         await self._file.write(add)
 
+    @trio.lowlevel.enable_ki_protection
     async def _look_up(self, scope: Scope, ids: Sequence[str]) -> dict[str, MemoryEntry | None]:
         async with self._file.reading() as db:
             user = self._find_user(db, scope)
@@ -72,6 +74,7 @@ class SqliteMemoryService(FileGuest, BaseMemoryService):
             places = [place for name in ids if (place := user.place_of(name)) is not None]
             return known | {entry.id: entry for entry in user.entries(places) if entry.id is not None}
 
+    @trio.lowlevel.enable_ki_protection
     async def _search(self, scope: Scope, query: Query, limit: int) -> list[MemoryEntry]:
         async with self._file.reading() as db:
             user = self._find_user(db, scope)

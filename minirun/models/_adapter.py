@@ -17,6 +17,8 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from typing import Any, ClassVar, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
+import attrs
+
 from .._json import FrozenTuple, brief, is_seconds
 from .._values import MAKE
 from ..errors import ConfigurationError, ModelConnectionError, ModelError, ModelTimeoutError
@@ -28,7 +30,8 @@ from ._sdk import SdkTransport
 from ._wire import Outgoing, Wire, cut_off, thinking_of
 
 __all__ = [
-    "TIMEOUT_S", "Key", "WireLlm", "checked_headers", "checked_key", "checked_url", "current_key", "hide", "host_of",
+    "TIMEOUT_S", "Key", "Redactor", "WireLlm", "checked_headers", "checked_key", "checked_url", "current_key",
+    "host_of",
 ]
 
 Key: TypeAlias = str | Callable[[], str | Awaitable[str]] | None
@@ -40,6 +43,8 @@ TIMEOUT_S = 600.0
 
 # What HTTP takes as the name of a header (RFC 9110, section 5.1).
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
+SECRET_CHARS_MIN = 8
 # A query or a fragment cannot stand before the path that is added; the others are no part of an address.
 _NOT_IN_URLS = re.compile(r"[?#\s\x00-\x1f\x7f]")
 
@@ -189,14 +194,11 @@ class WireLlm(BaseLlm):
         outgoing = outgoing._replace(headers={**headers, **outgoing.headers})
         milliseconds = config.http_options.timeout if config.http_options is not None else None
         timeout_s = milliseconds / 1000 if milliseconds is not None else None
-        try:
+        with Redactor(key, self._headers):
             async with self._transport.ask(outgoing, stream, timeout_s) as answer:
                 if not 200 <= answer.status < 300:
                     raise self._wire.failure(answer.status, answer.headers, await answer.body())
                 yield answer
-        except ModelError as error:
-            hide(error, key)
-            raise
 
     async def _posted(self, outgoing: Outgoing, request: LlmRequest) -> Mapping[str, Any]:
         """
@@ -232,10 +234,57 @@ def _is_json(headers: Mapping[str, str]) -> bool:
     return headers.get("content-type", "").startswith("application/json")
 
 
-def hide(error: ModelError, key: str | None) -> None:
-    """Take the key out of a message: some servers repeat what they were sent, and errors are logged and stored."""
-    if key is not None:
-        error.args = tuple(arg.replace(key, "[the key]") if isinstance(arg, str) else arg for arg in error.args)
+class Redactor:
+    """
+    Removes the secrets of a request from the provider's error texts.
+
+    Some servers repeat what they received, and errors are logged and stored. `with redactor:` removes the secrets from
+    each ModelError that leaves the block.
+
+    Args:
+        key: The key; None if the request has none.
+        headers: The program's own headers. A header with a name such as `api-key` or `authorization` holds a secret.
+    """
+
+    def __init__(self, key: str | None, headers: Mapping[str, str]) -> None:
+        # A server can repeat only the second word of `Bearer abc`. A short word can be a part of an ordinary one.
+        found = {
+            word
+            for name, value in headers.items()
+            if _SECRET_HEADER.search(name)
+            for word in (value, *value.split())
+            if len(word) >= SECRET_CHARS_MIN
+        }
+        self._secrets = sorted(found | ({key} if key else set()), key=len, reverse=True)
+
+    def text(self, text: str) -> str:
+        """Return a text without the secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, "[the key]")
+        return text
+
+    def value(self, value: Any) -> Any:
+        """Return a JSON value without the secrets."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(name): self.value(item) for name, item in value.items()}
+        return [self.value(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+    def response(self, response: LlmResponse) -> LlmResponse:
+        """Return a live response without the secrets in its error and its metadata; most responses have neither."""
+        if response.error_code is None and response.custom_metadata is None:
+            return response
+        names = ("error_code", "error_message", "custom_metadata")
+        return attrs.evolve(response, **{name: self.value(getattr(response, name)) for name in names})
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ModelError):
+            error.args = tuple(self.value(arg) for arg in error.args)
+            error.request_id = self.value(error.request_id)
 
 
 async def _whole_body(answer: Answer) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from .._json import FrozenDict, brief, finite, freeze
+from .._json import FrozenDict, brief, dumps, finite, freeze
 from .._values import MAKE, changed
 from ..errors import ModelError
 from ..flows._turn import SET_MODEL_RESPONSE
@@ -24,7 +24,7 @@ __all__ = ["Assembler"]
 class _Block:
     """One block of an answer as it grows: a text, a thought or a call."""
 
-    __slots__ = ("call_id", "carry", "kind", "name", "part", "pieces", "seal", "whole_args")
+    __slots__ = ("call_id", "carry", "kind", "name", "part", "pieces", "place", "seal", "whole_args")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -33,6 +33,7 @@ class _Block:
         self.seal: tuple[str, str] | None = None
         self.name = ""
         self.call_id: str | None = None
+        self.place: int | None = None
         self.whole_args: Mapping[str, Any] | None = None
         self.part: Part | None = None
 
@@ -44,6 +45,9 @@ class Assembler(ABC):
     Blocks keep the order in which they began. Each becomes one part, with the seal that came with it; two blocks are
     never merged. A call is shown when it is complete, in the whole answer. Only what `set_model_response` is called
     with is shown as it comes, as calls whose `args_text` is the next piece of the arguments.
+
+    Some servers repeat a call. A call with the id, name and arguments of an earlier one is left out; without ids, one
+    with the place, name and arguments. Calls with one id that differ are different: some servers give one id to all.
     """
 
     def __init__(self, wire: Wire, shows_thoughts: bool) -> None:
@@ -141,9 +145,26 @@ class Assembler(ABC):
         before = block.seal[1] if block.seal else ""
         block.seal = (kind, before + payload)
 
-    def call(self, key: object, name: str, call_id: str | None, args: Mapping[str, Any] | None = None) -> None:
-        """Begin a call, or say more of one. *args* count if no pieces of JSON text come."""
+    def call(
+        self,
+        key: object,
+        name: str,
+        call_id: str | None,
+        args: Mapping[str, Any] | None = None,
+        place: int | None = None,
+    ) -> None:
+        """
+        Begin a call, or say more of one.
+
+        Args:
+            key: Names the block.
+            name: Of the tool, or the next piece of it.
+            call_id: The provider's id; None: it has sent none.
+            args: The arguments, unless pieces of JSON text come.
+            place: The position that the provider gives the call; None: it gives none.
+        """
         block = self._block(key, "call")
+        block.place = place if block.place is None else block.place
         block.name += name
         block.call_id = block.call_id or call_id
         block.whole_args = args if args else block.whole_args
@@ -187,7 +208,7 @@ class Assembler(ABC):
 
     def response(self, request_id: str | None = None) -> LlmResponse:
         """Return the complete answer."""
-        parts = [part for part in map(self._part, self._blocks.values()) if part is not None]
+        parts = self._parts()
         return LlmResponse(
             content=Content(role="model", parts=parts) if parts else None,
             finish_reason=self.finish_reason,
@@ -215,6 +236,23 @@ class Assembler(ABC):
         if not thought:
             return [MAKE[Part](text=text)]
         return [MAKE[Part](text=text, thought=True)] if self._shows_thoughts else []
+
+    def _parts(self) -> list[Part]:
+        parts: list[Part] = []
+        seen: set[object] = set()
+        for block in self._blocks.values():
+            part = self._part(block)
+            if part is None:
+                continue
+            call = part.function_call
+            if call is not None:
+                name = call.id or block.place
+                key = (name, call.name, dumps(call.args), call.args_text)
+                if name is not None and key in seen:
+                    continue
+                seen.add(key)
+            parts.append(part)
+        return parts
 
     def _part(self, block: _Block) -> Part | None:
         text = "".join(block.pieces)

@@ -21,7 +21,7 @@ import trio
 from .._json import brief, dumps, loads
 from ..errors import ConfigurationError, ModelConnectionError, ModelError, ModelTimeoutError, NotSupportedError
 from ..types import Content, FunctionDeclaration
-from ._adapter import Key, check_access, checked_headers, checked_url, current_key, hide
+from ._adapter import Key, Redactor, check_access, checked_headers, checked_url, current_key
 from ._base import BaseLlm, LlmRequest, LlmResponse
 from ._live import BaseLlmConnection, LiveCapabilities, Realtime
 from ._reading_gemini_live import GeminiLiveReader, GeminiLiveState, closed_error
@@ -135,10 +135,11 @@ class GeminiLive(BaseLlm):
         timeout_s = self._timeout_s if options is None or options.timeout is None else options.timeout / 1000
         key = None if self._key is None else await current_key(self._key)
         headers = {**self._wire.headers(key), **self._headers}
-        try:
+        redactor = Redactor(key, self._headers)
+        with redactor:
             async with connected(self._url, headers=headers, timeout_s=timeout_s, closed_error=closed_error) as socket:
                 takes_interim_results = self._project is None and not types_in_real_time
-                connection = GeminiLiveConnection(socket, reader, writer, takes_interim_results)
+                connection = GeminiLiveConnection(socket, reader, writer, redactor, takes_interim_results)
                 try:
                     with trio.fail_after(timeout_s):
                         await connection.begin(setup)
@@ -146,9 +147,6 @@ class GeminiLive(BaseLlm):
                     expected = f"expected a session within {timeout_s:g} seconds"
                     raise ModelTimeoutError(f"{expected}, found a connection without one") from None
                 yield connection
-        except ModelError as error:
-            hide(error, key)
-            raise
 
     def _path_of(self, model: str) -> str:
         path = model if "/" in model else f"models/{model}"
@@ -163,11 +161,17 @@ class GeminiLiveConnection(BaseLlmConnection):
         socket: The connection.
         reader: What the server says on it.
         writer: What is said to the server.
+        redactor: Removes the key from the server's errors.
         takes_interim_results: Whether a call may be answered more than once.
     """
 
     def __init__(
-        self, socket: WebSocket, reader: GeminiLiveReader, writer: GeminiLiveWriter, takes_interim_results: bool
+        self,
+        socket: WebSocket,
+        reader: GeminiLiveReader,
+        writer: GeminiLiveWriter,
+        redactor: Redactor,
+        takes_interim_results: bool,
     ) -> None:
         self.capabilities = LiveCapabilities(
             resumes=True,
@@ -180,6 +184,7 @@ class GeminiLiveConnection(BaseLlmConnection):
         self._socket = socket
         self._reader = reader
         self._writer = writer
+        self._redactor = redactor
         self._ready: deque[LlmResponse] = deque()  # read, or made here, and not received yet
         self._waiting = trio.CancelScope()  # around the waiting of who receives
 
@@ -220,14 +225,15 @@ class GeminiLiveConnection(BaseLlmConnection):
         await self._send(self._writer.update(system_instruction, tools))
 
     async def receive(self) -> AsyncGenerator[LlmResponse, None]:
-        while True:
-            while self._ready:
-                yield self._ready.popleft()
-            with trio.CancelScope() as self._waiting:
-                data = await self._socket.next_message()
-                if data is None:
-                    return
-                self._ready += self._reader.read(_object(data))
+        with self._redactor:
+            while True:
+                while self._ready:
+                    yield self._redactor.response(self._ready.popleft())
+                with trio.CancelScope() as self._waiting:
+                    data = await self._socket.next_message()
+                    if data is None:
+                        return
+                    self._ready += self._reader.read(_object(data))
 
     async def aclose(self) -> None:
         self._ready.clear()
@@ -236,8 +242,9 @@ class GeminiLiveConnection(BaseLlmConnection):
     async def _send(self, messages: list[Message]) -> None:
         if not messages:
             await trio.lowlevel.checkpoint()
-        for message in messages:
-            await self._socket.send(dumps(message))
+        with self._redactor:
+            for message in messages:
+                await self._socket.send(dumps(message))
 
 
 def _address_of(base_url: str) -> tuple[str, str | None]:

@@ -23,7 +23,7 @@ from ..errors import (
     NotSupportedError,
 )
 from ..types import Content, FunctionDeclaration
-from ._adapter import Key, check_access, checked_headers, checked_url, current_key, hide
+from ._adapter import Key, Redactor, check_access, checked_headers, checked_url, current_key
 from ._base import BaseLlm, LlmRequest, LlmResponse
 from ._live import BaseLlmConnection, LiveCapabilities, LiveConnectConfig, Realtime
 from ._reading import object_in, object_of
@@ -130,10 +130,11 @@ class OpenAIRealtime(BaseLlm):
         key = None if self._key is None else await current_key(self._key)
         headers = {"authorization": f"Bearer {key}"} if key is not None else {}
         url = f"{self._url}?model={quote(request.model or self.name, safe='')}"
-        try:
+        redactor = Redactor(key, self._headers)
+        with redactor:
             told = {**headers, **self._headers}
             async with self._connected(url, headers=told, timeout_s=self._timeout_s) as socket:
-                connection = OpenAIRealtimeConnection(socket, Conversation(session))
+                connection = OpenAIRealtimeConnection(socket, Conversation(session), redactor)
                 try:
                     with trio.fail_after(self._timeout_s):
                         await connection.begin(session.body)
@@ -141,9 +142,6 @@ class OpenAIRealtime(BaseLlm):
                     expected = f"expected a session within {self._timeout_s:g} seconds"
                     raise ModelTimeoutError(f"{expected}, found a connection without one") from None
                 yield connection
-        except ModelError as error:
-            hide(error, key)
-            raise
 
 
 class OpenAIRealtimeConnection(BaseLlmConnection):
@@ -153,6 +151,7 @@ class OpenAIRealtimeConnection(BaseLlmConnection):
     Args:
         socket: The connection.
         conversation: What is said on it.
+        redactor: Removes the key from the server's errors.
     """
 
     capabilities = LiveCapabilities(
@@ -163,9 +162,10 @@ class OpenAIRealtimeConnection(BaseLlmConnection):
         output_rate=RATE,
     )
 
-    def __init__(self, socket: WebSocket, conversation: Conversation) -> None:
+    def __init__(self, socket: WebSocket, conversation: Conversation, redactor: Redactor) -> None:
         self._socket = socket
         self._conversation = conversation
+        self._redactor = redactor
 
     async def begin(self, session: Mapping[str, Any]) -> None:
         """
@@ -215,20 +215,22 @@ class OpenAIRealtimeConnection(BaseLlmConnection):
         await self._send([self._conversation.changed(system_instruction, tools)])
 
     async def receive(self) -> AsyncGenerator[LlmResponse, None]:
-        while (data := await self._socket.next_message()) is not None:
-            responses, events = self._conversation.take(_event_of(data))
-            for event in events:
-                self._socket.post(dumps(event))  # a receiver does not wait for the line
-            for response in responses:
-                yield response
+        with self._redactor:
+            while (data := await self._socket.next_message()) is not None:
+                responses, events = self._conversation.take(_event_of(data))
+                for event in events:
+                    self._socket.post(dumps(event))  # a receiver does not wait for the line
+                for response in responses:
+                    yield self._redactor.response(response)
 
     async def aclose(self) -> None:
         await self._socket.aclose()
 
     async def _send(self, events: Iterable[ClientEvent]) -> None:
-        self._socket.check_open()
-        for event in events:
-            await self._socket.send(dumps(event))
+        with self._redactor:
+            self._socket.check_open()
+            for event in events:
+                await self._socket.send(dumps(event))
 
     async def _await_event(self, kind: str) -> None:
         """Receive until such an event comes."""

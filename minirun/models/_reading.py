@@ -4,13 +4,17 @@ What a provider sent, read forgivingly: what is not as it should be is as if it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._json import COUNT_MAX, FrozenDict, brief, freeze, loads
 from ..types import FunctionCall
 
-__all__ = ["call_of", "clean", "cleaned", "count", "items_of", "object_in", "object_of", "sums", "text_in"]
+__all__ = ["call_of", "clean", "cleaned", "count", "items_of", "object_in", "object_of", "printable", "sums", "text_in"]
+
+# Control characters but tab and newline, and those that change the direction of a text: they deceive readers of logs.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:
@@ -22,6 +26,11 @@ def clean(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def printable(text: str) -> str:
+    """Return a provider's error text, clean and with its control characters escaped."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), clean(text))
 
 
 def cleaned(value: Any, number: Callable[[float], float | None] = float) -> Any:

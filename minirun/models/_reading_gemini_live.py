@@ -36,7 +36,7 @@ from ..errors import (
 from ..types import Blob, Content, FunctionCall, Part, Transcription, UsageMetadata
 from ._base import LlmResponse
 from ._live import LiveResumption
-from ._reading import call_of, clean, cleaned, count, object_in, sums, text_in
+from ._reading import call_of, clean, cleaned, count, object_in, printable, sums, text_in
 from ._wire import Fault, error_of
 from ._wire_gemini import other_part
 
@@ -112,6 +112,7 @@ class GeminiLiveReader:
         self._is_cut = False  # an answer was cut off, and its turn is not over yet
         self._hears_next = False  # what is heard has begun since
         self._speaks = False  # the user, as the server has said last
+        self._called: set[str] = set()  # the ids of the calls of this turn: a server can repeat a call
 
     def stop(self) -> list[LlmResponse]:
         """Stop the answer that is being given, or was asked for: return its end; what comes of it is dropped."""
@@ -199,7 +200,12 @@ class GeminiLiveReader:
     def _calls(self, message: Mapping[str, Any]) -> list[LlmResponse]:
         """Calls, and which of them are withdrawn."""
         responses: list[LlmResponse] = []
-        calls = [_call(call) for call in _list_in(object_in(message.get("toolCall")), "functionCalls")]
+        calls: list[FunctionCall] = []
+        for call in map(_call, _list_in(object_in(message.get("toolCall")), "functionCalls")):
+            if call.id is None or (call.id not in self._called and call.id not in self._state.calls):
+                calls.append(call)
+            if call.id is not None:
+                self._called.add(call.id)
         if calls:
             self._state.begun()
             self._state.calls |= {call.id for call in calls if call.id is not None}
@@ -245,6 +251,7 @@ class GeminiLiveReader:
             self._state.may_answer = self._is_cut  # what has interrupted asks for the next answer
         self._state.has_begun = self._is_cut = self._hears_next = False
         self._answer_id = None
+        self._called.clear()
 
     def _close_heard(self) -> list[LlmResponse]:
         """Close what the user has said, but for what belongs to the answer after this one."""
@@ -357,7 +364,7 @@ def _media(blob: Mapping[str, Any]) -> Part:
 
 def _failure(said: Mapping[str, Any]) -> dict[str, str]:
     """Why a turn has ended without what was asked for."""
-    reason = clean(text_in(said.get("turnCompleteReason")))
+    reason = printable(text_in(said.get("turnCompleteReason")))
     if reason in _FINE:
         return {}
     return {"error_code": reason, "error_message": f"the model has ended its turn with {reason}"}
@@ -393,7 +400,7 @@ def closed_error(code: int, reason: str) -> ModelError | None:
     """
     if code in _IN_GOOD_ORDER:
         return None
-    said = f": {clean(reason)}" if reason else ""
+    said = f": {printable(reason)}" if reason else ""
     message = f"expected the connection to go on, found it closed by the server with code {code}{said}"
     if _QUOTA.search(reason):
         return ModelRateLimitedError(message)

@@ -48,9 +48,9 @@ class SdkAnswer:
                 event = await anext(events, None)
             except Exception as error:
                 said = getattr(error, "body", None)
-                if not isinstance(said, Mapping):
+                if not isinstance(said, (Mapping, str)):
                     raise lost(error) from error
-                event = said if "error" in said else {"error": said}
+                event = said if isinstance(said, Mapping) and "error" in said else {"error": said}
             if event is None:
                 return
             if isinstance(event, Mapping):

@@ -19,12 +19,13 @@ is here is the I/O, because of four things that have to be exact:
 *   A line that is silent for `SILENCE_S` is pinged, and is lost if it stays so for as long again. Only time in which
     somebody waits to receive counts, by trio's clock.
 
-Nothing is read from the environment (so no proxies), redirects are not followed, nothing is compressed, and no message
-of an error has an address or a header: both may hold a key.
+Nothing is read from the environment (so no proxies), redirects are not followed, nothing is compressed, nothing is
+logged, and no message of an error has an address or a header: both may hold a key.
 """
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -41,7 +42,7 @@ from ..errors import (
     ModelRequestError,
     ModelTimeoutError,
 )
-from ._reading import clean, object_in, object_of, text_in
+from ._reading import object_in, object_of, printable, text_in
 from ._wire import Fault, error_of
 
 try:
@@ -66,6 +67,11 @@ READ_BYTES = 64 * 2**10
 SILENCE_S = 20.0
 # For saying goodbye: some round trips. The answer is a courtesy, nothing is lost without it.
 CLOSE_S = 1.0
+
+# It belongs to no program's logging. The logger that websockets takes by default writes every header of the handshake
+# at DEBUG, with the key.
+_SILENT = logging.Logger("minirun.models.live")
+_SILENT.disabled = True
 
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 # RFC 6455, section 7.4.1, and IANA's registry: closed in good order, with this code or without any.
@@ -96,6 +102,8 @@ class WebSocket:
         self._reading = trio.Lock()  # held by the task that reads
         self._frames: deque[Frame] = deque()  # read, and not received yet
         self._message = bytearray()  # what has come of a message in several frames
+        # A server can send its first messages, or a ping, in one piece with its answer to the handshake.
+        self._collect()
 
     async def send(self, text: str) -> None:
         """
@@ -211,7 +219,7 @@ class WebSocket:
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._is_cut = True
             told = self._end() if self._protocol.close_rcvd is not None else None
-            said = clean(str(error) or type(error).__name__)
+            said = printable(str(error) or type(error).__name__)
             raise told or ModelConnectionError(
                 f"expected the connection to the provider to last, found it lost ({said})"
             ) from None
@@ -240,6 +248,10 @@ class WebSocket:
             self._protocol.receive_data(bytes(data))
         else:
             self._protocol.receive_eof()
+        self._collect()
+
+    def _collect(self) -> None:
+        """Take the frames that the protocol has read; let `answer` send what the protocol replies to them."""
         for event in self._protocol.events_received():
             if isinstance(event, Frame) and event.opcode in _DATA:
                 self._frames.append(event)
@@ -253,7 +265,7 @@ class WebSocket:
         if broken is None or isinstance(broken, EOFError):
             return self._closed_error(1006, "")
         expected = f"expected what the websocket protocol has, and messages of at most {MESSAGE_BYTES_MAX} bytes"
-        return ModelError(f"{expected}, found others ({clean(str(broken))})")
+        return ModelError(f"{expected}, found others ({printable(str(broken))})")
 
 
 @asynccontextmanager
@@ -287,7 +299,7 @@ async def connected(
         ModelTimeoutError: Connecting took too long.
     """
     try:
-        protocol = ClientProtocol(parse_uri(url), max_size=MESSAGE_BYTES_MAX)
+        protocol = ClientProtocol(parse_uri(url), max_size=MESSAGE_BYTES_MAX, logger=_SILENT)
     except InvalidURI:
         raise ConfigurationError("expected an address such as 'wss://host/path', found another") from None
     stream = None
@@ -300,7 +312,7 @@ async def connected(
             msg = f"expected a connection to the provider within {timeout_s:g} seconds, found none"
             raise ModelTimeoutError(msg) from None
         except (OSError, trio.BrokenResourceError) as error:
-            said = clean(str(error.__cause__ or error) or type(error).__name__)
+            said = printable(str(error.__cause__ or error) or type(error).__name__)
             raise ModelConnectionError(f"expected a connection to the provider, found none ({said})") from None
     except BaseException:
         if stream is not None:
@@ -329,7 +341,7 @@ def error_of_close(code: int, reason: str) -> ModelError | None:
     """
     if code in _IN_GOOD_ORDER:
         return None
-    said = clean(f": {reason}" if reason else "")
+    said = printable(f": {reason}" if reason else "")
     message = f"expected the provider to keep the connection open, found it closed with code {code}{said}"
     if code in _REFUSED:
         return ModelRequestError(message)
@@ -377,7 +389,8 @@ async def _shake_hands(
         told = {name.lower(): value for name, value in answer.headers.raw_items()}
         raise error_of(_fault_in(bytes(answer.body or b"")), answer.status_code, told, request_id_header)
     if refused is not None:
-        raise ModelConnectionError(f"expected a server that speaks websockets, found another ({clean(str(refused))})")
+        said = printable(str(refused))
+        raise ModelConnectionError(f"expected a server that speaks websockets, found another ({said})")
 
 
 def _fault_in(body: bytes) -> Fault:

@@ -39,7 +39,7 @@ from ..errors import (
 )
 from ..types import GenerateContentConfig, Part, ThinkingConfig
 from ._base import LlmRequest
-from ._reading import clean, object_of
+from ._reading import object_of, printable, text_in
 from ._retry_after import retry_after_s
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ _TOO_LONG = re.compile(
     r"exceeds? the (?:available )?context|too many (?:input )?tokens|request_too_large|string_above_max_length",
     re.IGNORECASE,
 )
+# Finish reasons of a response that broke off because the server lost the model behind it. OpenRouter, Mistral and vLLM
+# send `error`, vLLM and SGLang `abort`, DeepSeek `insufficient_system_resource`, GLM `network_error`.
+_LOST = frozenset({"error", "abort", "network_error", "insufficient_system_resource"})
 # What OpenAI and Anthropic take as the name of a tool; 64 is the lesser of their limits.
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 NAME_CHARS_MAX = 64
@@ -171,6 +174,23 @@ class Wire(Api, ABC):
     @abstractmethod
     def fault_in(self, error: Mapping[str, Any]) -> Fault:
         """Return what an `error` object says."""
+
+    def check_finish(self, reason: object, error: object = None) -> None:
+        """
+        Check that a response is complete.
+
+        Args:
+            reason: The provider's finish reason.
+            error: The `error` of the same object.
+
+        Raises:
+            ModelError: There is an error. Without a status or a known code it is a ModelOverloadedError.
+        """
+        if not error and text_in(reason).lower() not in _LOST:
+            return
+        fault = self.fault({"error": error}) if error else Fault(text_in(reason), "the response broke off")
+        assert fault is not None, "an error is one"
+        raise error_of(fault, fault.status or 500, {}, "")
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
         """Return the error for a response whose status is no success."""
@@ -276,7 +296,7 @@ def error_of(fault: Fault, status: int, headers: Mapping[str, str], request_id_h
     """Return the error that a provider's failure is."""
     kind = _kind_of(fault, status)
     named = f" ({fault.code})" if fault.code else ""
-    message = clean(f"the provider answered with status {status}{named}: {fault.message or 'it gives no reason'}")
+    message = printable(f"the provider answered with status {status}{named}: {fault.message or 'it gives no reason'}")
     wait_s = retry_after_s(headers)
     return kind(
         message,

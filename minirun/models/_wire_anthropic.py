@@ -276,7 +276,7 @@ class MessagesAssembler(Assembler):
         if kind == "content_block_start":
             # A block of its own even where a server gives all of them one index, as some that speak this API do.
             key = self._keys[index] = (index, len(self._blocks))
-            return self._take_block(key, object_in(data.get("content_block")))
+            return self._take_block(key, object_in(data.get("content_block")), index)
         if kind == "message_start":
             self._take_head(object_in(data.get("message")))
         elif kind == "message_delta":
@@ -298,7 +298,7 @@ class MessagesAssembler(Assembler):
         self.model_version = text_in(message.get("model"))
         self.use(message.get("usage"))
 
-    def _take_block(self, index: object, block: Mapping[str, Any]) -> list[Part]:
+    def _take_block(self, index: object, block: Mapping[str, Any], place: int | None = None) -> list[Part]:
         kind = block.get("type")
         if kind == "text":
             self.cite(*items_of(block.get("citations")))
@@ -311,7 +311,8 @@ class MessagesAssembler(Assembler):
             self.seal(index, "redacted", text_in(block.get("data")))
         elif kind == "tool_use":
             given = block.get("input")
-            self.call(index, text_in(block.get("name")), text_in(block.get("id")) or None, object_in(given))
+            name, call_id = text_in(block.get("name")), text_in(block.get("id")) or None
+            self.call(index, name, call_id, object_in(given), place)
             if isinstance(given, str):  # not as Anthropic has it, but as some servers do
                 self.arguments(index, given)
         return []
@@ -333,6 +334,7 @@ class MessagesAssembler(Assembler):
 
     def _finish(self, said: Mapping[str, Any]) -> None:
         reason = said.get("stop_reason")
+        self._wire.check_finish(reason, said.get("error"))
         if reason is None:
             return
         self.finish_reason = _FINISH_REASONS.get(text_in(reason), "OTHER")

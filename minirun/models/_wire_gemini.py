@@ -270,6 +270,7 @@ class GeminiAssembler(Assembler):
         if not candidates:
             return []
         candidate, shown = candidates[0], []
+        self._wire.check_finish(candidate.get("finishReason"), candidate.get("error"))
         for part in items_of(object_in(candidate.get("content")).get("parts")):
             shown += self._take_part(part)
         sources = object_in(candidate.get("citationMetadata"))

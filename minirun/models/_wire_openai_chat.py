@@ -11,6 +11,7 @@ Not handled: several choices, audio out, OpenAI's own tools.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -78,6 +79,10 @@ class ChatWire(Wire):
 
     def assembler(self, shows_thoughts: bool) -> ChatAssembler:
         return ChatAssembler(self, shows_thoughts)
+
+    def fault(self, body: Mapping[str, Any]) -> Fault | None:
+        """The failure of a body or an event; older servers send its fields with `"object": "error"`."""
+        return fault_in(body) if body.get("object") == "error" else super().fault(body)
 
     def fault_in(self, error: Mapping[str, Any]) -> Fault:
         return fault_in(error)
@@ -257,6 +262,7 @@ class ChatAssembler(Assembler):
         choice = next((each for each in items_of(data.get("choices")) if not each.get("index")), None)
         if choice is None:
             return []
+        self._wire.check_finish(choice.get("finish_reason"), choice.get("error"))
         message = choice.get(said)
         shown = self._take_message(message, said == "message") if isinstance(message, dict) else []
         if choice.get("finish_reason"):
@@ -289,7 +295,7 @@ class ChatAssembler(Assembler):
         key, args = self._calls.get(index), function.get("arguments")
         if key is None or is_whole or (name and self._is_another(key, name, call_id, args)):
             key = self._calls[index] = ("call", len(self._blocks))
-            self.call(key, name, call_id or None)
+            self.call(key, name, call_id or None, place=index)
         if isinstance(args, str):
             self.arguments(key, args)
         elif isinstance(args, Mapping):  # not as OpenAI has it, but as some servers do
@@ -351,10 +357,15 @@ _STATUSES = {
 }
 
 
+_STATUS = re.compile(r"[345]\d\d")
+
+
 def fault_in(error: Mapping[str, Any]) -> Fault:
     """Return the failure that an `error` object tells of, as OpenAI and those who follow it write it."""
     code, kind = error.get("code"), text_in(error.get("type"))
     message = text_in(error.get("message"))
+    if isinstance(code, str) and _STATUS.fullmatch(code):
+        code = int(code)  # as LiteLLM writes it
     if isinstance(code, int):
         return Fault(kind, message, code if 300 <= code < 600 else None)
     code = text_in(code)

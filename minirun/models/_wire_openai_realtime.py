@@ -33,7 +33,7 @@ from ..errors import ModelConnectionError, ModelError, ModelRequestError
 from ..types import Blob, Content, FunctionCall, FunctionDeclaration, Part, Transcription, UsageMetadata, id_of
 from ._base import LlmResponse
 from ._live import ActivityEnd, ActivityStart, AudioStreamEnd, LiveResumption, Realtime
-from ._reading import call_of, clean, count, items_of, object_in, text_in
+from ._reading import call_of, clean, count, items_of, object_in, printable, text_in
 from ._wire_openai_session import RATE, Session, history_items, image_piece, response_item, tools_of, user_pieces
 
 __all__ = ["ClientEvent", "Conversation", "mime_rate"]
@@ -84,6 +84,7 @@ class Conversation:
         self._item_id: str | None = None  # what was shown last
         self._texts: dict[tuple[str, object], str] = {}  # by item and kind, what has come of it in pieces
         self._calls: dict[str, FunctionCall] = {}  # by item
+        self._call_ids: set[str] = set()  # of these calls: a server can repeat a call in another item
         self._limits: list[Mapping[str, Any]] = []
         # --- of the conversation
         self._open_calls: set[str] = set()
@@ -259,7 +260,7 @@ class Conversation:
     def _take_error(self, event: Mapping[str, Any]) -> Taken:
         error = object_in(event.get("error"))
         code = text_in(error.get("code")) or text_in(error.get("type")) or "error"
-        message = clean(text_in(error.get("message")))
+        message = printable(text_in(error.get("message")))
         if code == _EXPIRED:
             raise ModelConnectionError(f"expected a session that goes on, found it over: {message}")
         id = text_in(error.get("event_id"))
@@ -274,7 +275,7 @@ class Conversation:
         if kind == "answer":
             self._cancels = False
         is_over = kind in ("answer", "utterance") and self._active is None
-        return [LlmResponse(error_code=clean(code), error_message=message, turn_complete=is_over or None)], []
+        return [LlmResponse(error_code=printable(code), error_message=message, turn_complete=is_over or None)], []
 
     def _ask_again(self) -> list[ClientEvent]:
         """The server has begun an answer by itself when it was asked: it is asked again after that, or once at once."""
@@ -319,7 +320,7 @@ class Conversation:
     def _take_not_heard(self, event: Mapping[str, Any]) -> Taken:
         item_id, error = clean(_text_of(event, "item_id")), object_in(event.get("error"))
         self._texts.pop((item_id, "heard"), None)
-        told = {"code": clean(text_in(error.get("code"))), "message": clean(text_in(error.get("message")))}
+        told = {"code": printable(text_in(error.get("code"))), "message": printable(text_in(error.get("message")))}
         closed = Transcription(finished=True)
         metadata = {"transcription_error": told}
         return [LlmResponse(input_transcription=closed, item_id=item_id, custom_metadata=metadata)], []
@@ -339,6 +340,7 @@ class Conversation:
             self._asked = None
         elif not self._contents:
             self._wanted = False  # begun by itself, after all that was sent: it answers that, too
+        self._call_ids.clear()
         self._cut = self._item_id = None
         self._calls.clear()
         cancels, self._cancels = self._cancels, False
@@ -411,12 +413,14 @@ class Conversation:
 
     def _note_call(self, item: Mapping[str, Any]) -> None:
         """Keep the call that an item is, with its arguments as they came whole, or else in pieces."""
-        id = text_in(item.get("id"))
-        if item.get("type") != "function_call" or id in self._calls:
+        id, call_id = text_in(item.get("id")), text_in(item.get("call_id"))
+        if item.get("type") != "function_call" or id in self._calls or call_id in self._call_ids:
             return
         pieces = self._texts.pop((id, "arguments"), "")
         arguments = text_in(item.get("arguments")) or pieces
-        self._calls[id] = call_of(text_in(item.get("name")), arguments, text_in(item.get("call_id")) or None)
+        self._calls[id] = call_of(text_in(item.get("name")), arguments, call_id or None)
+        if call_id:
+            self._call_ids.add(call_id)
 
     def _take_end(self, event: Mapping[str, Any]) -> Taken:
         response = object_in(event.get("response"))
@@ -442,6 +446,7 @@ class Conversation:
         self._has_asked_again = self._cancels = False
         self._kinds = {id: kind for id, kind in self._kinds.items() if kind == "utterance"}
         self._calls.clear()
+        self._call_ids.clear()
         self._texts = {key: text for key, text in self._texts.items() if key[1] == "heard"}
         return [LlmResponse(**end)], self._next()
 
@@ -486,7 +491,7 @@ def _outcome(status: str, details: Mapping[str, Any]) -> dict[str, Any]:
     if status == "completed":
         return {"finish_reason": "STOP"}
     if status == "incomplete":
-        reason = clean(text_in(details.get("reason")))
+        reason = printable(text_in(details.get("reason")))
         found = _REASONS.get(reason, "OTHER")
         if found == "MAX_TOKENS":
             return {"finish_reason": found}
@@ -495,8 +500,8 @@ def _outcome(status: str, details: Mapping[str, Any]) -> dict[str, Any]:
     if status == "failed":
         error = object_in(details.get("error"))
         code = text_in(error.get("code")) or text_in(error.get("type")) or "server_error"
-        message = clean(text_in(error.get("message"))) or "the answer has failed"
-        return {"error_code": clean(code), "error_message": message}
+        message = printable(text_in(error.get("message"))) or "the answer has failed"
+        return {"error_code": printable(code), "error_message": message}
     return {}
 
 

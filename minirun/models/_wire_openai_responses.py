@@ -32,8 +32,18 @@ __all__ = ["ResponsesWire"]
 # Azure have, are said by `reasoning=`.
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-[34]|chatgpt-)")
 
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+
 # Codes of responses that have failed because of what was asked; the others are the server's affair.
 _OF_INPUT = re.compile(r"policy|image|invalid_|data_residency")
+
+# The events with pieces, and the type of the item that grows by them.
+_DELTAS = {
+    "response.output_text.delta": "message",
+    "response.function_call_arguments.delta": "function_call",
+    "response.reasoning_summary_text.delta": "reasoning",
+    "response.reasoning_text.delta": "reasoning",
+}
 
 _REASONS = {"max_output_tokens": "MAX_TOKENS", "content_filter": "SAFETY"}
 
@@ -84,8 +94,11 @@ class ResponsesWire(Wire):
         kind = body.get("type")
         if kind == "error" and body.get("error") is None:
             found: Fault | None = fault_in({"code": body.get("code"), "message": body.get("message")})
-        elif kind == "response.failed":
-            found = super().fault(object_in(body.get("response"))) or Fault("server_error", "", 500)
+        elif kind in _ENDS or body.get("status") == "failed":
+            response = body if kind not in _ENDS else object_in(body.get("response"))
+            found = super().fault(response)
+            if found is None and (kind == "response.failed" or response.get("status") == "failed"):
+                found = Fault("server_error", "", 500)
         else:
             found = super().fault(body)
         if found is not None and found.status is None and _OF_INPUT.search(found.code):
@@ -231,40 +244,77 @@ def _file(file: FileData) -> dict[str, Any] | None:
 
 class ResponsesAssembler(Assembler):
     """
-    Named events: a response is created, items are added, grow and are done by index, the response is completed.
+    Named events: a response is created, items are added, grow and are done, the response is completed.
 
-    What is done repeats what has come in pieces, and the end repeats everything. Each is taken once, so that servers
-    that leave the pieces out are understood, too.
+    `output_item.done` repeats what has come in pieces, and the end of the response repeats every item. Each item is
+    taken once, so that servers that leave the pieces out are understood, too. An item is known by its `output_index`,
+    else by its id (llama.cpp sends no index), else by its order. A text without `content_index` is all of its item's.
     """
 
     def __init__(self, wire: Wire, shows_thoughts: bool) -> None:
         super().__init__(wire, shows_thoughts)
         self._refusal = ""
-        self._summaries: dict[object, object] = {}  # by item, the part of its summary that grows
-        self._told: set[object] = set()  # the items whose arguments have come in pieces
-        self._done: set[object] = set()
+        self._summaries: dict[int, object] = {}  # by item, the part of its summary that grows
+        self._told: set[int] = set()  # the items whose arguments have come in pieces
+        self._done: set[int] = set()
+        self._in_one: set[int] = set()  # the items whose texts have come without `content_index`
+        self._by_id: dict[str, int] = {}
+        self._named: set[int] = set()  # the items whose id is known
+        self._open: dict[str, int] = {}  # by type, the last item
+        self._count = 0  # of items
 
     def _take(self, data: Mapping[str, Any]) -> list[Part]:
-        kind, index = data.get("type"), data.get("output_index")
-        if kind == "response.output_text.delta":
-            return self.text((index, data.get("content_index")), text_in(data.get("delta")))
-        if kind == "response.function_call_arguments.delta":
-            if self.has((index, "call")):
-                self._told.add(index)
-                self.arguments((index, "call"), text_in(data.get("delta")))
-        elif kind == "response.reasoning_summary_text.delta":
-            return self._think(index, ("summary", data.get("summary_index")), text_in(data.get("delta")))
-        elif kind == "response.reasoning_text.delta":
-            return self._think(index, ("content", data.get("content_index")), text_in(data.get("delta")))
-        elif kind == "response.output_item.added":
-            self._begin(index, object_in(data.get("item")))
-        elif kind == "response.output_item.done":
-            return self._take_item(index, object_in(data.get("item")))
+        kind = data.get("type")
+        if grows := _DELTAS.get(text_in(kind)):
+            index = self._index_of(data.get("output_index"), text_in(data.get("item_id")), grows)
+            return self._take_delta(text_in(kind), index, data)
+        if kind in ("response.output_item.added", "response.output_item.done"):
+            item, is_done = object_in(data.get("item")), kind == "response.output_item.done"
+            if not is_done:
+                self._open.pop(text_in(item.get("type")), None)
+            index = self._index_of(data.get("output_index"), _id_of_item(item), text_in(item.get("type")))
+            if is_done:
+                return self._take_item(index, item)
+            self._begin(index, item)
         elif kind in ("response.created", "response.in_progress"):
             self._take_head(object_in(data.get("response")))
         elif kind in ("response.completed", "response.incomplete"):
             return self._take_response(object_in(data.get("response")))
         return []
+
+    def _index_of(self, index: object, item_id: str, kind: str) -> int:
+        """
+        Return the index of the item that an event is about.
+
+        An event without index is about the item with its id. If it has no id, or the first with that id, it is about
+        the last item of its type, unless that one is done or has another id; else about a new item.
+        """
+        if not isinstance(index, int):
+            last = self._open.get(kind, self._count)
+            if last in self._done or (item_id and last in self._named):
+                last = self._count
+            index = self._by_id.get(item_id, last)
+        if item_id:
+            self._by_id.setdefault(item_id, index)
+            self._named.add(index)
+        self._open[kind] = index
+        self._count = max(self._count, index + 1)
+        return index
+
+    def _take_delta(self, kind: str, index: int, data: Mapping[str, Any]) -> list[Part]:
+        if kind == "response.output_text.delta":
+            place = data.get("content_index")
+            if not isinstance(place, int):
+                place = 0
+                self._in_one.add(index)
+            return self.text((index, place), text_in(data.get("delta")))
+        if kind == "response.function_call_arguments.delta":
+            if self.has((index, "call")):
+                self._told.add(index)
+                self.arguments((index, "call"), text_in(data.get("delta")))
+            return []
+        source = "summary" if kind == "response.reasoning_summary_text.delta" else "content"
+        return self._think(index, (source, data.get(f"{source}_index")), text_in(data.get("delta")))
 
     def _take_whole(self, body: Mapping[str, Any]) -> None:
         self._take_response(body)
@@ -277,16 +327,18 @@ class ResponsesAssembler(Assembler):
         self._take_head(response)
         output, shown = response.get("output"), []
         for index, item in enumerate(output if isinstance(output, list) else ()):
-            shown += self._take_item(index, object_in(item))
+            item = object_in(item)
+            # Its id counts more than its place: some servers count otherwise in the stream.
+            shown += self._take_item(self._by_id.get(_id_of_item(item), index), item)
         self.use(response.get("usage"))
         self._finish(response)
         return shown
 
-    def _begin(self, index: object, item: Mapping[str, Any]) -> None:
+    def _begin(self, index: int, item: Mapping[str, Any]) -> None:
         if item.get("type") == "function_call" and not self.has((index, "call")):
             self.call((index, "call"), text_in(item.get("name")), text_in(item.get("call_id")) or None)
 
-    def _take_item(self, index: object, item: Mapping[str, Any]) -> list[Part]:
+    def _take_item(self, index: int, item: Mapping[str, Any]) -> list[Part]:
         """Take an item that is done; return what of it has not been shown yet."""
         if index in self._done:
             return []
@@ -302,20 +354,20 @@ class ResponsesAssembler(Assembler):
                 self.arguments((index, "call"), text_in(item.get("arguments")))
         return []
 
-    def _take_message(self, index: object, item: Mapping[str, Any]) -> list[Part]:
+    def _take_message(self, index: int, item: Mapping[str, Any]) -> list[Part]:
         shown: list[Part] = []
         for place, piece in enumerate(items_of(item.get("content"))):
             if piece.get("type") == "refusal":
                 self._refusal += text_in(piece.get("refusal"))
             elif piece.get("type") == "output_text":
-                if not self.has((index, place)):
+                if index not in self._in_one and not self.has((index, place)):
                     shown += self.text((index, place), text_in(piece.get("text")))
-                if text_in(item.get("phase")):
+                if text_in(item.get("phase")) and self.has((index, place)):
                     self.seal((index, place), "phase", text_in(item.get("phase")))
                 self.cite(*items_of(piece.get("annotations")))
         return shown
 
-    def _take_reasoning(self, index: object, item: Mapping[str, Any]) -> list[Part]:
+    def _take_reasoning(self, index: int, item: Mapping[str, Any]) -> list[Part]:
         shown: list[Part] = []
         if not self.has((index, "reasoning")):
             for source in ("summary", "content"):
@@ -326,7 +378,7 @@ class ResponsesAssembler(Assembler):
             self.seal((index, "reasoning"), "item", dumps(whole))
         return shown
 
-    def _think(self, index: object, place: object, text: str) -> list[Part]:
+    def _think(self, index: int, place: object, text: str) -> list[Part]:
         key = (index, "reasoning")
         before = self._summaries.setdefault(index, place)
         if before != place:
@@ -342,9 +394,15 @@ class ResponsesAssembler(Assembler):
         if status not in ("completed", "incomplete", "cancelled"):
             return
         reason = text_in(object_in(response.get("incomplete_details")).get("reason"))
+        self._wire.check_finish(reason)
         self.finish_reason = "STOP" if status == "completed" else _REASONS.get(reason, "OTHER")
         if self._refusal or self.finish_reason == "SAFETY":
             self.finish_reason = self.error_code = "SAFETY"
             self.error_message = clean(self._refusal) or "the provider's policy has stopped the answer"
         elif self.finish_reason == "OTHER":
             self.error_code, self.error_message = "OTHER", f"the answer is {status} ({reason or 'no reason is given'})"
+
+
+def _id_of_item(item: Mapping[str, Any]) -> str:
+    """Return what names an item in other events; empty: nothing does."""
+    return text_in(item.get("id")) or text_in(item.get("call_id"))

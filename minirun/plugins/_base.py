@@ -81,8 +81,8 @@ class BasePlugin:
         """
         Called when the message is stored, before the first agent.
 
-        A Content is the root agent's answer, and no agent runs; an invocation that was to go on is then as it was
-        before. A failure: no agent runs.
+        A Content is the root agent's answer, and no agent runs. A resumed invocation is then as it was before, replies
+        to its open requests included, and the same Content is stored once. A failure: no agent runs.
         """
         return None
 

@@ -30,7 +30,6 @@ import logging
 import os
 import traceback
 from collections.abc import Hashable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -43,7 +42,7 @@ from ._redaction import SECRETS, Redactor
 
 if TYPE_CHECKING:
     from ..models import LlmRequest, LlmRequestDraft, LlmResponse
-    from ..runtime import CallbackContext, Commit, InvocationContext, ReadonlyContext
+    from ..runtime import CallbackContext, InvocationContext, ReadonlyContext
     from ..types import Content
 
 __all__ = ["DebugLoggingPlugin"]
@@ -120,7 +119,7 @@ class DebugLoggingPlugin(Observer):
         forgotten = self._runs.begin(context.invocation_id, _Run())
         if forgotten is not None:
             self._files.close(forgotten[0])
-        context.watch_commits(partial(self._tell_commit, context))
+        context.watch_commits(lambda event: self._tell("event", context, {"event": event}))
         fields = {
             "app_name": context.app_name,
             "user_id": context.user_id,
@@ -129,9 +128,6 @@ class DebugLoggingPlugin(Observer):
             "message": next((event for event in reversed(context.session.events) if event.author == "user"), None),
         }
         self._tell("run_begin", context, fields)
-
-    def _tell_commit(self, context: ReadonlyContext, commit: Commit) -> None:
-        self._tell("event", context, attrs.asdict(commit, recurse=False))
 
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:
         """Tell what the run fails with."""

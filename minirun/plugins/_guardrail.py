@@ -15,23 +15,22 @@ __all__ = ["GuardrailPlugin"]
 
 class GuardrailPlugin(BasePlugin):
     """
-    Looks at what the user says, and at what models are about to say, whichever agent it is.
+    Checks the user's messages and the responses of the models of all agents.
 
         App("desk", agent, plugins=[GuardrailPlugin(input=[no_card_numbers], output=[no_promises])])
 
     Args:
-        input: Guardrails that look at the user's message, once in an invocation, before a model says anything: each a
-            function of a CallbackContext and a Content, an agent, or a `Guardrail` with settings of its own.
-        output: Guardrails that look at each complete answer of a model, before anything of it is shown or stored.
-        parallel: Whether models are asked while the *input* guardrails look; what they say is held back.
-        keep_refused: Whether a message that was refused is shown to models in later turns.
+        input: Guardrails that check each message of the user, once, before a model sees it: each a function of a
+            CallbackContext and a Content, an agent, or a `Guardrail`. They run in sequence.
+        output: Guardrails that check each complete response of a model with text, before it is shown or stored or its
+            calls are made. There are no partial events then.
         name: The name of the plugin.
 
-    What a guardrail may say stands in `minirun.agents.Guardrail`. One that trips ends the run with
-    GuardrailTripwireError. Models inside of a guardrail are not looked at.
+    `minirun.agents.Guardrail` describes the results of a guardrail. One that trips ends the run with
+    GuardrailTripwireError. Models inside of a guardrail are not checked.
 
     Raises:
-        ConfigurationError: There is no guardrail, one cannot be called, or a setting has no effect.
+        ConfigurationError: There is no guardrail, or one cannot be called.
     """
 
     def __init__(
@@ -39,19 +38,14 @@ class GuardrailPlugin(BasePlugin):
         input: Sequence[Callable[..., Any] | BaseAgent | Guardrail] = (),
         output: Sequence[Callable[..., Any] | BaseAgent | Guardrail] = (),
         *,
-        parallel: bool = True,
-        keep_refused: bool = False,
         name: str = "guardrails",
     ) -> None:
         super().__init__(name)
-        self.input = guardrails_of(input, "input", parallel=parallel, keep_refused=keep_refused)
+        self.input = guardrails_of(input, "input")
         self.output = guardrails_of(output, "output")
         if not (self.input or self.output):
             raise ConfigurationError("expected a GuardrailPlugin with guardrails, found none; give input or output")
-        if not self.input and (keep_refused or not parallel):
-            msg = "expected a GuardrailPlugin without input guardrails to have neither parallel nor keep_refused set"
-            raise ConfigurationError(f"{msg}; an answer is always held, and never stored if it is refused")
 
     def _guardrails(self) -> tuple[str, Sequence[Guardrail], Sequence[Guardrail]]:
-        """What stands around models, and under which name."""
+        """Return the name of this source of guardrails, and its guardrails."""
         return f"plugin {self.name}", self.input, self.output

@@ -13,13 +13,9 @@ A span is made the current one of the task that its hook runs in, so parents fol
 step does. Where no hook tells of that, because the step was cancelled, waits for somebody outside, or was answered by
 another plugin, it ends with what is around it. Times are those of the run's Env.
 
-The log comes before spans: how long its events took to be stored, how many were unread meanwhile, and how many keys
-were in conflict is told as attributes of the `invocation` span, and as metrics:
+The `invocation` span has the number of stored events and of keys in conflict; the latter is a metric as well:
 
-    minirun.commit.duration        histogram, s: from an event's turn until the store had it
-    minirun.commit.wait            histogram, s: from `emit` until its turn: the caller, other emitters, on_event hooks
-    minirun.queue.unread           histogram: how many events the caller had not read when an event was stored
-    minirun.state.conflicts        counter: keys that two writers beside each other have set
+    minirun.state.conflicts        counter: keys that two concurrent writers have set
 """
 
 from __future__ import annotations
@@ -50,8 +46,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
     from ..agents import BaseAgent
+    from ..events import Event
     from ..models import LlmRequest, LlmRequestDraft, LlmResponse
-    from ..runtime import CallbackContext, Commit, InvocationContext, ReadonlyContext, ToolContext
+    from ..runtime import CallbackContext, InvocationContext, ReadonlyContext, ToolContext
     from ..tools import BaseTool
 
 __all__ = ["TracingPlugin"]
@@ -86,15 +83,11 @@ class _Step:
 
 @attrs.define(kw_only=True)
 class _Run(OpenRun):
-    """The open spans of a run, and what its commits have come to."""
+    """The open spans of a run, and its counts."""
 
     begun_ns: int
     spans: dict[tuple[str, ...], _Step] = attrs.field(factory=dict)
     commits: int = 0
-    store_s: float = 0.0
-    store_s_max: float = 0.0
-    wait_s: float = 0.0
-    unread_max: int = 0
     conflicts: int = 0
 
     def now(self) -> int:
@@ -131,9 +124,6 @@ class TracingPlugin(BasePlugin):
             raise ConfigurationError(f"expected capture_content to be True or False, found {brief(capture_content)}")
         self._tracer = trace.get_tracer("minirun", tracer_provider=tracer_provider)
         meter = metrics.get_meter("minirun", meter_provider=meter_provider)
-        self._store_s = meter.create_histogram("minirun.commit.duration", "s", "How long storing an event took")
-        self._wait_s = meter.create_histogram("minirun.commit.wait", "s", "How long an event waited for its turn")
-        self._unread = meter.create_histogram("minirun.queue.unread", "{event}", "Events that the caller had not read")
         self._conflicts = meter.create_counter("minirun.state.conflicts", "{key}", "State keys set by two at once")
         self._captures = capture_content
         self._redactor = Redactor(SECRETS, None)
@@ -170,10 +160,6 @@ class TracingPlugin(BasePlugin):
         attributes: dict[str, Any] = {
             "minirun.status": str(invocation_context.status),
             "minirun.commits": run.commits,
-            "minirun.commit.duration_s": run.store_s,
-            "minirun.commit.duration_s.max": run.store_s_max,
-            "minirun.commit.wait_s": run.wait_s,
-            "minirun.queue.unread.max": run.unread_max,
             "minirun.state.conflicts": run.conflicts,
         }
         step.span.set_attributes(attributes)
@@ -309,21 +295,13 @@ class TracingPlugin(BasePlugin):
 
     # --- how
 
-    def _count(self, context: InvocationContext, commit: Commit) -> None:
-        attributes = {"minirun.app_name": context.app_name}
-        conflicts = len(commit.event.actions.state_conflicts)
-        self._store_s.record(commit.store_s, attributes)
-        self._wait_s.record(commit.wait_s, attributes)
-        self._unread.record(commit.unread, attributes)
+    def _count(self, context: InvocationContext, event: Event) -> None:
+        conflicts = len(event.actions.state_conflicts)
         if conflicts:
-            self._conflicts.add(conflicts, attributes)
+            self._conflicts.add(conflicts, {"minirun.app_name": context.app_name})
         run = self._runs.get(context.invocation_id)
         if run is not None:
             run.commits += 1
-            run.store_s += commit.store_s
-            run.store_s_max = max(run.store_s_max, commit.store_s)
-            run.wait_s += commit.wait_s
-            run.unread_max = max(run.unread_max, commit.unread)
             run.conflicts += conflicts
 
     def _begin(

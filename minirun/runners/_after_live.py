@@ -41,6 +41,8 @@ def check_resumable(found: Invocation, answers: Sequence[FunctionResponse]) -> N
 class AfterLive(Execution):
     """The task of a run that answers a question of a live run."""
 
+    is_resumable = False
+
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         invocation = self.invocation

@@ -268,6 +268,7 @@ class Compactor:
         event_id = derived_id(invocation.id, "compaction", job.end_seq)
         return await writer.append(changed(event, id=event_id, invocation_id=invocation.id, custom_metadata=metadata))
 
+    @trio.lowlevel.enable_ki_protection
     async def compact(self, service: SessionStore, key: SessionKey) -> bool:
         """
         Store a summary of a session, if one is due. The session is not held while it is made, only to store it.

@@ -207,6 +207,8 @@ class LiveRun(Run):
 class _LiveExecution(Execution):
     """The task of a live run: the agent that would answer has the word until the conversation is over."""
 
+    is_resumable = False
+
     async def answer(self) -> None:
         invocation = self.invocation
         await invocation.memo[_LINE].run(self.speaker(), self.context)

@@ -47,6 +47,7 @@ NEXT_MODEL_CALL, IDLE = "next_model_call", "idle"
 # --- sending ----------------------------------------------------------------------------------------------------------
 
 
+@trio.lowlevel.enable_ki_protection
 async def send(
     service: SessionStore, key: SessionKey, content: str | Content, when: str, invocation_id: str | None
 ) -> str:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["rewind"]
 
 
+@trio.lowlevel.enable_ki_protection
 async def rewind(
     sessions: BaseSessionService,
     artifacts: BaseArtifactService | None,

@@ -56,6 +56,8 @@ _USUAL = (
 
 # Waiting doubles with each failure in a row, up to this: each try is an event in the log of what fails.
 BACKOFF_S_MAX = 3600.0
+# After a transient failure of the store the longest wait is shorter, because such a failure ends without a person.
+STORE_BACKOFF_S_MAX = 300.0
 
 # A job with this in the place of an invocation's id is to make the summary of the session. No id is empty.
 SUMMARY = ""
@@ -82,7 +84,13 @@ class Outcome(Enum):
     """Its session was busy or deleted, the store has failed, or somebody else was faster."""
     RESUMED = auto()
     UNCHANGED = auto()
-    """It has failed before anything new was done, and is as it was."""
+    """It has failed, or `before_run_callback` has answered, before anything new was done, and is as it was."""
+    STORE_FAILED = auto()
+    """A transient failure of the store ended the run, or kept it from beginning; the invocation can be resumed."""
+
+
+# By the outcome: the longest wait before the next try, in seconds.
+_LONGEST_WAIT_S = {Outcome.UNCHANGED: BACKOFF_S_MAX, Outcome.STORE_FAILED: STORE_BACKOFF_S_MAX}
 
 
 async def resume(
@@ -114,20 +122,23 @@ async def resume(
         async with scope.supervised(now) as run:
             await run.wait()
     except Exception as error:
+        is_transient = isinstance(error, StorageError) and error.is_transient
         if run is None:
             if not isinstance(error, MinirunError):
                 raise  # no agent has run yet, so it is none of its failures but a bug
             if not isinstance(error, _USUAL):
                 tell(job, "could not be begun", error)
+            if is_transient:
+                return Outcome.STORE_FAILED
             return Outcome.UNCHANGED if isinstance(error, NotResumableError) else Outcome.NOT_STARTED
         lost = next((leaf for leaf in leaves(error) if isinstance(leaf, StaleSessionError)), None)
         if lost is not None:
             tell(job, "was taken over by another worker, and what this one did last is not stored", lost)
         elif not run.status.has_ended:
-            tell(job, "was left as it is", error)
+            tell(job, "was interrupted, and is resumed later" if is_transient else "was left as it is", error)
         if not run.status.has_ended:
-            return Outcome.UNCHANGED
-    return Outcome.RESUMED
+            return Outcome.STORE_FAILED if is_transient else Outcome.UNCHANGED
+    return Outcome.UNCHANGED if scope.is_unchanged else Outcome.RESUMED
 
 
 async def resume_due(runner: Runner, asked: float | None, config: RunConfig, deps: Any) -> list[Invocation]:
@@ -306,19 +317,21 @@ class Supervisor:
 
     async def _work(self, job: Job, status: InvocationStatus | Event | None) -> None:
         try:
+            longest_s = None
             if status is None:
-                failed = await self._compact(job[0])
+                longest_s = BACKOFF_S_MAX if await self._compact(job[0]) else None
             elif isinstance(status, Event):
-                failed = await wake(self._runner, job[0], status, self._config, self._deps)
+                has_failed = await wake(self._runner, job[0], status, self._config, self._deps)
+                longest_s = BACKOFF_S_MAX if has_failed else None
             else:
                 outcome = await resume(
                     self._runner, job, now=None, config=self._config, deps=self._deps, if_still=status,
                     tell=self._tell_once,
                 )  # fmt: skip
-                failed = outcome is Outcome.UNCHANGED
+                longest_s = _LONGEST_WAIT_S.get(outcome)
             _, wait_s = self._backoff.pop(job, (0.0, self._every_s))
-            if failed:
-                wait_s = min(2 * wait_s, BACKOFF_S_MAX)
+            if longest_s is not None:
+                wait_s = min(2 * wait_s, longest_s)
                 self._backoff[job] = (self._runner._env.now() + wait_s, wait_s)
         finally:
             self._running.remove(job)

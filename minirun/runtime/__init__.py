@@ -11,7 +11,6 @@ from .._lazy import names_of
 if TYPE_CHECKING:
     from ..flows._shared_budget import Budget as Budget
     from ..models._live_settings import LiveSettings as LiveSettings
-    from ._commits import Commit as Commit
     from ._config import RunConfig as RunConfig
     from ._config import StreamingMode as StreamingMode
     from ._context import CallbackContext as CallbackContext
@@ -29,7 +28,6 @@ else:
         {
             "..flows._shared_budget": "Budget",
             "..models._live_settings": "LiveSettings",
-            "._commits": "Commit",
             "._config": "RunConfig StreamingMode",
             "._context": "CallbackContext InvocationContext ReadonlyContext ToolContext",
             "._invocation": "Program Services",

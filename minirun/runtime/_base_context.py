@@ -8,10 +8,9 @@ questions, artifacts, memory, credentials. All of it takes a `ContextBase`.
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import Callable, Coroutine, Mapping
-from functools import partial, wraps
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -36,6 +35,7 @@ from ._position import Position
 if TYPE_CHECKING:
     from ..agents import BaseAgent
     from ..flows._actions import ActionsDraft
+    from ..sessions._state_delta import StateDelta
 
 __all__ = ["ContextBase", "ReadonlyContext"]
 
@@ -159,14 +159,8 @@ class ReadonlyContext:
 class ContextBase(ReadonlyContext):
     """A context whose holder may write state and emit events."""
 
-    __slots__ = ("_cannot_wait", "_claims", "_closed", "_conflicts", "_draft", "_is_detached", "_not_awaited",
-                 "_reads", "_session", "_tasks")  # fmt: skip
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for name, method in list(vars(cls).items()):
-            if inspect.iscoroutinefunction(method) and not name.startswith("_"):
-                setattr(cls, name, _counted(method))
+    __slots__ = ("_cannot_wait", "_claims", "_closed", "_conflicts", "_draft", "_is_detached", "_reads", "_session",
+                 "_tasks")  # fmt: skip
 
     def __init__(
         self, invocation: Invocation, agent: BaseAgent, position: Position, state: State, reads: Reads | None = None
@@ -185,7 +179,6 @@ class ContextBase(ReadonlyContext):
         self._is_detached = False  # whether what is emitted here takes no part in the order of what its agent says
         self._conflicts: list[str] = []  # keys that the next event has to name
         self._draft: ActionsDraft | None = None  # the actions for the next event, if there are any
-        self._not_awaited = 0  # how many calls of its async methods, and of agents' `run_async`, nobody awaits yet
 
     # --- what its holder sees
 
@@ -214,7 +207,7 @@ class ContextBase(ReadonlyContext):
         if self._draft is None:
             from ..flows._actions import ActionsDraft  # few programs set actions
 
-            self._draft = ActionsDraft(check=self._writable_check())
+            self._draft = ActionsDraft(delta=self._state_delta(), check=self._writable_check())
         return self._draft
 
     @property
@@ -232,7 +225,7 @@ class ContextBase(ReadonlyContext):
         """Whether an event with `escalate` was stored since the innermost loop began its run: start nothing more."""
         return self._position.escalation.is_set
 
-    def emit(self, event: Event) -> Coroutine[Any, Any, Event]:
+    async def emit(self, event: Event) -> Event:
         """
         Say *event*: store it, show it to the caller, and return it, stored, when the caller asks for the next one.
 
@@ -247,11 +240,6 @@ class ContextBase(ReadonlyContext):
             InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
             InvalidEventError, InvalidValueError, NotSupportedError: The event cannot be stored.
         """
-        self._not_awaited += 1
-        return self._emit(event)
-
-    async def _emit(self, event: Event) -> Event:
-        self._not_awaited -= 1
         return await self._invocation.emitter.emit(self, event)
 
     # --- other contexts, which stand above this file
@@ -356,24 +344,18 @@ class ContextBase(ReadonlyContext):
 
     async def _flush(self, *, closing: bool = False) -> None:
         """Store what is pending, state and actions, and no event has carried, as an event of its own."""
-        if not closing:
-            self._check_awaited()
-        draft = self._draft
-        if closing and draft is not None:
-            draft.transfer_to_agent = None
+        if closing and self._draft is not None:
+            self._draft.transfer_to_agent = None
         lasting, temp = parted(self._state.pending())
-        if lasting or not (draft is None or draft.is_empty()):
+        if lasting or self._has_actions():
             await self._invocation.emitter.emit(self, Event(), closing=closing)
         elif temp:
             self._state.take({}).commit()
             self._invocation.keep_temp(temp)
 
-    def _check_awaited(self) -> None:
-        """Raise if something was said here, or an agent run, without an `await`: it has not happened."""
-        if self._not_awaited:
-            msg = "expected `await ctx.emit(event)`, `await agent.run_async(ctx)`, `await ctx.step(...)` and so on"
-            found = f"found a call without `await`: what {self.agent_name!r} said, ran or did there has not happened"
-            raise TypeError(f"{msg}, {found}; add the `await`")
+    def _has_actions(self) -> bool:
+        """Whether actions wait for the next event of this context."""
+        return not (self._draft is None or self._draft.is_empty())
 
     def _close(self, why: str) -> None:
         """Refuse everything from here on."""
@@ -388,6 +370,12 @@ class ContextBase(ReadonlyContext):
         """The same for what the context holds, without the context: else the two would hold each other."""
         return partial(_refuse_late, self._state, self._invocation)
 
+    def _state_delta(self) -> StateDelta:
+        """The pending writes of this context, for its `actions`."""
+        from ..sessions._state_delta import StateDelta  # few programs set actions
+
+        return StateDelta(self._state)
+
     def _check_can_wait(self) -> None:
         """Raise where nobody can be asked."""
         if self._cannot_wait:
@@ -397,20 +385,3 @@ class ContextBase(ReadonlyContext):
 def _refuse_late(state: State, invocation: Invocation) -> None:
     if why := state.closed or invocation.ended:
         raise InvocationEndedError(why)
-
-
-def _counted(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """The same async method of a context: refused after its end; known to be awaited or not, see `_check_awaited`."""
-
-    @wraps(method)
-    async def run(context: ContextBase, *args: Any, **named: Any) -> Any:
-        context._not_awaited -= 1
-        context._check_writable()
-        return await method(context, *args, **named)
-
-    @wraps(method)
-    def call(context: ContextBase, *args: Any, **named: Any) -> Coroutine[Any, Any, Any]:
-        context._not_awaited += 1
-        return run(context, *args, **named)
-
-    return call

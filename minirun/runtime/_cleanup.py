@@ -32,12 +32,17 @@ async def run_between_hooks(execution: Execution) -> None:
     async def work() -> None:
         answer = await ask(plugins.get("before_run_callback", ()), invocation_context=context)
         content = expect(answer, Content, "before_run_callback")
-        if content is not None:  # what waits, or was interrupted, does not end with that
-            execution.keeps_status = invocation.replayer is not None
-            await context.emit(Event(content=changed(content, role="model")))
+        if content is not None:
+            content = changed(content, role="model")
+            if invocation.replayer is None:
+                await context.emit(Event(content=content))
+            else:  # what waits, or was interrupted, does not end with that
+                execution.keeps_status = True
+                await execution.refuse(content)
             if invocation.live.has_messages:
                 await invocation.program.messages().store_messages(context)
             return
+        await execution.begin()
         await context._flush()
         if not invocation.end_invocation:
             await execution.answer()

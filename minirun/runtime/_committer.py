@@ -125,7 +125,7 @@ class Committer:
                 event = emission.to_store()
                 self._writer.live.check_calls(event, self._invocation_id)
                 stored = await self._writer.append(event)
-                emission.apply(stored, len(self._queue))
+                emission.apply(stored)
                 self.publish(stored, emission if emission.has_credit else None)
             except BaseException as error:  # whatever a service raises belongs to the one who emitted
                 if is_only_cancelled(error):

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ..credentials import AuthConfig, AuthCredential
     from ..memory import MemoryEntry, SearchMemoryResponse
     from ..workflow._nodes import NodeLike
-    from ._commits import Commit
 
 __all__ = ["CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext"]
 
@@ -60,6 +59,7 @@ class WorkingContext(ContextBase):
         Raises:
             InvalidValueError: *message* is no text, or *fraction* not such a number.
         """
+        self._check_writable()
         from ..flows._progress import progress_event  # few tools tell how far they are
 
         await self.emit(progress_event(message, fraction, self._call_id))
@@ -83,6 +83,7 @@ class WorkingContext(ContextBase):
             InvalidValueError: The arguments or the result are no JSON.
             ReplayError: Something else is recorded in its place.
         """
+        self._check_writable()
         from ._steps import run_step  # few programs take steps; so it is with what the methods below import
 
         self._invocation.secrets.check_name(name, "name of the step")
@@ -104,6 +105,7 @@ class WorkingContext(ContextBase):
             ConfigurationError: *func* is async.
             ThreadsExhaustedError: Too many threads that were given up still run; *func* was not called.
         """
+        self._check_writable()
         from ._thread_calls import run_in_thread
 
         return await run_in_thread(self, func, partial(func, *args, **named))
@@ -118,6 +120,7 @@ class WorkingContext(ContextBase):
         Raises:
             InvalidValueError: *when* is not such a number.
         """
+        self._check_writable()
         from ._steps import sleep_until
 
         await sleep_until(self, when)
@@ -138,6 +141,7 @@ class WorkingContext(ContextBase):
                 with the reason; the answer that is returned is the JSON that was given.
             payload: Any JSON value for the program that shows the question.
         """
+        self._check_writable()
         from ._questions import ask_for_input
 
         return await ask_for_input(self, message, response_schema, payload)
@@ -164,6 +168,7 @@ class WorkingContext(ContextBase):
             ReplayError: It is recorded with another input in its place.
             NodeRunsLimitExceededError: The invocation has run as many nodes as `RunConfig.max_node_runs` allows.
         """
+        self._check_writable()
         return await self._invocation.program.nodes().run_node(self, node, node_input, name)
 
     async def map(
@@ -182,6 +187,7 @@ class WorkingContext(ContextBase):
         own. *on_failure* is `"cancel_others"`, or `"collect"`, which lets those that run come to their end; the failure
         is raised in both cases.
         """
+        self._check_writable()
         nodes = self._invocation.program.nodes()
         outputs: list[Any] = await nodes.map_nodes(self, node, items, name, max_concurrency, on_failure)
         return outputs
@@ -227,6 +233,7 @@ class WorkingContext(ContextBase):
             ServiceNotConfiguredError: The runner has no artifact service.
             StorageError: The store failed.
         """
+        self._check_writable()
         from ._artifacts import check_artifact, save_artifact
 
         check_artifact(self, filename, artifact, custom_metadata)
@@ -246,6 +253,7 @@ class WorkingContext(ContextBase):
         It loads as a part with `inline_data`. An error of the chunks is raised as it is, and leaves no version. The
         chunks are not searched for secrets.
         """
+        self._check_writable()
         from ._artifacts import check_artifact, save_artifact
 
         check_artifact(self, filename, None, custom_metadata)
@@ -263,6 +271,7 @@ class WorkingContext(ContextBase):
             ServiceNotConfiguredError: The runner has no artifact service.
             StorageCorruptError: What is stored is not what was saved.
         """
+        self._check_writable()
         from ._artifacts import load_artifact
 
         return await load_artifact(self, filename, version)
@@ -277,18 +286,21 @@ class WorkingContext(ContextBase):
 
     async def list_artifacts(self) -> list[str]:
         """Return the names of the session's artifacts and of its user's, sorted."""
+        self._check_writable()
         from ._artifacts import list_artifacts
 
         return await list_artifacts(self)
 
     async def get_artifact_version(self, filename: str, version: int | None = None) -> ArtifactVersion | None:
         """Return what is known of a version, by default the newest; None if there is no such version."""
+        self._check_writable()
         from ._artifacts import artifact_version
 
         return await artifact_version(self, filename, version)
 
     async def delete_artifact(self, filename: str) -> None:
         """Delete all versions of an artifact, at once; events that name them name nothing any more."""
+        self._check_writable()
         from ._artifacts import delete_artifact
 
         await delete_artifact(self, filename)
@@ -309,12 +321,14 @@ class WorkingContext(ContextBase):
             ServiceNotConfiguredError: The runner has no memory service.
             StorageError: The store failed.
         """
+        self._check_writable()
         from ..memory._run import search_memory
 
         return await search_memory(self, query, limit, filter)
 
     async def add_session_to_memory(self) -> None:
         """Remember what was said in the session, as far as this context sees it; what is known already stays."""
+        self._check_writable()
         from ..memory._run import add_events_to_memory
 
         await add_events_to_memory(self, self.session.events, None)
@@ -330,6 +344,7 @@ class WorkingContext(ContextBase):
             InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
             ServiceNotConfiguredError: The runner has no memory service.
         """
+        self._check_writable()
         from ..memory._run import add_events_to_memory
 
         await add_events_to_memory(self, events, custom_metadata)
@@ -349,6 +364,7 @@ class WorkingContext(ContextBase):
             InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
             ServiceNotConfiguredError: The runner has no memory service.
         """
+        self._check_writable()
         from ..memory._run import add_memory
 
         return await add_memory(self, memories, custom_metadata)
@@ -365,6 +381,7 @@ class WorkingContext(ContextBase):
             ServiceNotConfiguredError: The runner has no memory service.
             StorageError: The store failed.
         """
+        self._check_writable()
         from ..memory._run import delete_memory
 
         await delete_memory(self, memory_id)
@@ -396,6 +413,7 @@ class WorkingContext(ContextBase):
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed.
         """
+        self._check_writable()
         from ._credentials import request_credential
 
         return await request_credential(self, auth_config, rejected, beside=False)
@@ -409,6 +427,7 @@ class WorkingContext(ContextBase):
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed.
         """
+        self._check_writable()
         from ._credentials import load_credential
 
         return await load_credential(self, auth_config)
@@ -422,6 +441,7 @@ class WorkingContext(ContextBase):
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed, and may have it or not.
         """
+        self._check_writable()
         from ._credentials import save_credential
 
         await save_credential(self, auth_config, credential)
@@ -456,18 +476,18 @@ class InvocationContext(WorkingContext):
         """`running`; for the hooks at the end of a run, how it ends, unless something else fails after them."""
         return self._invocation.status
 
-    def watch_commits(self, watcher: Callable[[Commit], None]) -> None:
+    def watch_commits(self, watcher: Callable[[Event], None]) -> None:
         """
-        Have *watcher* called with a `Commit` for each event that is emitted in this run from now on, once it is stored.
+        Call *watcher* with each event that is emitted in this run from now on, after it is stored.
 
-        It is a plain function, called in the emitter's task, when `emit` returns; what it raises fails the run at its
-        end, and the event is stored all the same. What a run begins with, and what it takes from the log, is not told.
+        It is a plain function, called in the emitter's task before `emit` returns. An exception fails the run at its
+        end; the event stays stored. The message of the run, and replayed events, are not reported.
 
         Raises:
             ConfigurationError: It is no function.
         """
         if not callable(watcher):
-            raise ConfigurationError(f"expected a function of a Commit, found {brief(watcher)}")
+            raise ConfigurationError(f"expected a function of an event, found {brief(watcher)}")
         self._check_writable()
         self._invocation.commit_watchers.append(watcher)
 
@@ -578,7 +598,7 @@ class ToolContext(WorkingContext):
         context = ToolContext(self, self._state, self.function_call_id, reads)
         context.tool_confirmation = self.tool_confirmation
         if self._draft is not None:  # few tools have a hook that sets any
-            context._draft = self._draft.on_top(context._writable_check())
+            context._draft = self._draft.on_top(context._state_delta(), context._writable_check())
         return context
 
 

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ..sessions._reads import Reads
     from ..sessions._state_schema import StateSchemas
     from ._base_context import ContextBase
-    from ._commits import CommitTimer
     from ._invocation import Invocation
     from ._position import Position
 
@@ -110,8 +109,11 @@ class Emitter:
                 if emission.draft is not None:
                     context.actions.put_back(emission.draft)
         context._after_commit(stored, closing=closing)
-        if emission.timer is not None:
-            emission.timer.tell(invocation.commit_watchers, invocation.failures)
+        for watcher in invocation.commit_watchers:
+            try:
+                watcher(stored)
+            except Exception as error:  # the event stays stored, and the run fails at its end
+                invocation.failures.late.append(error)
         if context._call_id is not None or stored.actions.replay.step is not None:
             invocation.tool_events[event_id] = stored
         return stored
@@ -168,12 +170,6 @@ def is_aside(context: ContextBase, event: Event, *, closing: bool) -> bool:
     return closing or context._is_detached or STEP_ID.get() is not None or unwinds
 
 
-def _new_timer() -> CommitTimer:
-    from ._commits import CommitTimer  # few programs watch commits
-
-    return CommitTimer()
-
-
 class Emission:
     """
     An event on its way to the store and to the caller, with all that was found out about it, and its emitter, asleep.
@@ -184,8 +180,7 @@ class Emission:
 
     __slots__ = (
         "_conflicts", "_invocation", "_position", "_raise_cancel", "draft", "error", "escalates_from", "event",
-        "has_credit", "is_settled", "is_turn_over", "pending", "reads", "schemas", "stored", "task", "temp", "timer",
-        "writes",
+        "has_credit", "is_settled", "is_turn_over", "pending", "reads", "schemas", "stored", "task", "temp", "writes",
     )
 
     def __init__(self, invocation: Invocation, position: Position, pending: TakenWrites, conflicts: list[str]) -> None:
@@ -202,7 +197,6 @@ class Emission:
         self.writes, self.temp = parted(pending.writes)
         """What is stored of the writes, and what lives for this run."""
         self.reads: dict[Reads, Mapping[str, Any]] = {}
-        self.timer = _new_timer() if invocation.commit_watchers else None
         self.escalates_from: tuple[trio.CancelScope, ...] | None = None
         """The branches of the emitter, if the event escalates."""
         # on the way
@@ -217,8 +211,6 @@ class Emission:
         """Return the event as it is stored in its turn: with the keys that it and events before it have written."""
         if self.schemas is not None:
             self.event, self.writes = self.schemas.checked(self._invocation.values, self.event, self.writes)
-        if self.timer is not None:
-            self.timer.has_turn()
         self._invocation.live.carried = self.event.id, self.pending
         if not (self._position.concurrent or self._conflicts):
             return self.event
@@ -230,13 +222,11 @@ class Emission:
         actions = changed(self.event.actions, state_conflicts=FrozenTuple(sorted(set(keys))))
         return changed(self.event, actions=actions)
 
-    def apply(self, stored: Event, unread: int) -> None:
+    def apply(self, stored: Event) -> None:
         """Let what was pending be committed: *stored* is in the store, and nobody has seen it yet."""
         self.stored = stored
         if self.escalates_from is not None:  # at once: whom it ends has said nothing after it
             self._position.escalation.set(self.escalates_from)
-        if self.timer is not None:
-            self.timer.is_stored(stored, unread)
         self.pending.commit()
         for reader, recorded in self.reads.items():
             reader.settle(recorded)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from ..errors import StorageError
 from ..sessions import InvocationStatus
 from ._failure import is_only_cancelled, is_pause, leading_failure
 
-__all__ = ["ENDINGS", "Closes", "Ending", "Stop", "ending_of", "stopped_by"]
+__all__ = ["ENDINGS", "Closes", "Ending", "Stop", "ending_of", "failed_by", "stopped_by"]
 
 
 class Stop(Enum):
@@ -26,6 +27,7 @@ class Stop(Enum):
     SUPERVISOR = auto()  # so has a supervisor
     INTERRUPT = auto()  # Ctrl-C, SystemExit
     FAILURE = auto()  # an exception, the deadline
+    STORE = auto()  # a transient failure of the store
     NOTHING_NEW = auto()  # a failure, or a hook's answer, before anything new was done in a resumed invocation
 
 
@@ -60,6 +62,7 @@ ENDINGS: Final[dict[Stop, tuple[Ending, Ending]]] = {
     Stop.SUPERVISOR:  (_INTERRUPTED,    _INTERRUPTED),
     Stop.INTERRUPT:   (_FAILED,         _PAUSED),
     Stop.FAILURE:     (_FAILED,         _FAILED),
+    Stop.STORE:       (_INTERRUPTED,    _INTERRUPTED),  # as if the process had died: a worker resumes it
     Stop.NOTHING_NEW: (_INTERRUPTED,    _STILL_PAUSED),
 }
 
@@ -79,4 +82,11 @@ def stopped_by(error: BaseException | None, *, has_left: bool, is_supervised: bo
         return Stop.PAUSE
     if is_only_cancelled(error):
         return Stop.FAILURE if not has_left else Stop.SUPERVISOR if is_supervised else Stop.LEAVING
-    return Stop.FAILURE if isinstance(leading_failure(error), Exception) else Stop.INTERRUPT
+    return failed_by(leading_failure(error))
+
+
+def failed_by(failure: BaseException) -> Stop:
+    """Return what stopped a run that fails with *failure*, which is not a group."""
+    if isinstance(failure, StorageError) and failure.is_transient:
+        return Stop.STORE
+    return Stop.FAILURE if isinstance(failure, Exception) else Stop.INTERRUPT

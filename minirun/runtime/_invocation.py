@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ..sessions._state import Write
     from ..sessions._state_schema import StateSchemas
     from ..tools._limits import ToolLimits
-    from ._commits import CommitWatcher
     from ._replay import Replayer
 
 __all__ = ["Invocation", "Program", "Services"]
@@ -115,7 +114,7 @@ class Invocation:
         self.budgets = Budgets(run_config)
         self.secrets: NoSecrets = NO_SECRETS
         self.failures = Failures()
-        self.commit_watchers: list[CommitWatcher] = []
+        self.commit_watchers: list[Callable[[Event], None]] = []
         self.tool_events: dict[str, Event] = {}
         """By id: what tools have said in this run, and the steps; a call that is attempted again finds them."""
         self.inside: frozenset[str] = frozenset()  # as other sets here: an empty one takes no room

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import trio
 
 from .._service import misused
 from .._window import Window
 from ..errors import DeadlineExceededError, InvocationEndedError, ReplayError, StaleSessionError, StorageError
-from ..events import Event
+from ..events import Event, EventActions, Replay
 from ..flows._answer import is_answer_of_run
+from ..flows._record import end_of_unchanged_run
 from ..flows._turn import CUT_OFF
 from ..sessions import InvocationStatus, Session, SessionWriter
+from ..sessions._state import parted
 from ._context import InvocationContext
-from ._endings import Closes, Ending, Stop, ending_of, stopped_by
+from ._endings import Closes, Ending, Stop, ending_of, failed_by, stopped_by
 from ._failure import (
     add_note,
     came_of_cancellation,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from ..agents import BaseAgent
     from ..sessions import NodeRunInfo, PendingCall
     from ..types import Content, UsageMetadata
+    from ._replay import Replayer
 
 __all__ = ["Execution", "Run"]
 
@@ -214,6 +217,11 @@ class Run:
         self._invocation.secrets.out_of_error(self._failure)
 
 
+def _unchanged(replayer: Replayer) -> EventActions:
+    """The actions of an event which says that its run ended before the agents did anything new."""
+    return EventActions(replay=Replay(was_paused=replayer.record.was_paused))
+
+
 class Execution:
     """
     The task of a run's agents.
@@ -225,6 +233,9 @@ class Execution:
         around: The scope around the caller's block: cancelling it is how the caller hears of Ctrl-C.
         is_supervised: Whether leaving it early interrupts the invocation rather than ending it.
     """
+
+    is_resumable: ClassVar[bool] = True
+    """Whether a worker can resume the invocation. If not, it fails with a transient failure of the store, too."""
 
     def __init__(
         self,
@@ -247,6 +258,7 @@ class Execution:
         """Whether the invocation is left as it was before this run."""
         self.was: InvocationStatus | None = None
         """How the invocation was left before this run, if it had ended."""
+        self._has_kept_replies = False  # whether an event of this run says that the agents have done nothing new
         self.rounds = 0  # how often the agents have come to their end
         self._failures: list[Exception] = []  # that the agents were left by
         limit = invocation.run_config.deadline_s
@@ -317,6 +329,26 @@ class Execution:
 
         await run_between_hooks(self)
 
+    async def begin(self) -> None:
+        """Store what this run begins with, if that was put off: from here on the agents may do something new."""
+        await self._writer.begin()
+
+    async def refuse(self, content: Content) -> None:
+        """
+        Say *content* in the place of the agents of a resumed invocation, which is left as it was.
+
+        Nothing is stored if the run before has said the same, and this one has nothing else to store.
+        """
+        context, replayer = self.hook_context, self.invocation.replayer
+        assert replayer is not None, "what is not resumed ends with its content"
+        has_more = self.invocation.live.has_messages or context._has_actions() or parted(context.state.pending())[0]
+        if self._writer.put_off is not None and not has_more:
+            before = end_of_unchanged_run(replayer.record.events)
+            if before is not None and before.content == content:
+                return
+        await context.emit(Event(content=content, actions=_unchanged(replayer)))
+        self._has_kept_replies = True
+
     async def answer(self) -> None:
         """Run the agent that answers; then, round by round, those that answer messages that have come meanwhile."""
         invocation = self.invocation
@@ -377,14 +409,29 @@ class Execution:
         if self.keeps_status:
             stop = Stop.NOTHING_NEW
         elif failure is not None:
-            stop = Stop.FAILURE if isinstance(failure, Exception) else Stop.INTERRUPT
+            stop = failed_by(failure)
         return self._ending_by(stop)
 
     def _ending_by(self, stop: Stop) -> Ending:
+        if stop is Stop.STORE and not self.is_resumable:
+            stop = Stop.FAILURE
         ending = ending_of(stop, waits=self.invocation.waits)
         return ending._replace(status=self.was) if stop is Stop.NOTHING_NEW and self.was is not None else ending
 
     # --- the end
+
+    async def _keep_replies(self) -> None:
+        """
+        Store that this run has not acted on the replies that it began with, so that the next one does.
+
+        Without this event the next run must assume that an approved call was made, and its outcome lost.
+        """
+        replayer = self.invocation.replayer
+        if replayer is None or replayer.has_new or not replayer.record.answered_now:
+            return
+        if self._writer.put_off is None and not self._has_kept_replies:
+            event = Event(actions=_unchanged(replayer))
+            await self.invocation.emitter.emit(self.hook_context, event, closing=True)
 
     async def _end(self, stop: Stop) -> None:
         """Close what is open, record how the invocation is left, and let the next run in. It is shielded."""
@@ -392,14 +439,17 @@ class Execution:
         try:
             ending = self._ending(stop)
             to_close = invocation.open_calls() or run._failure is not None or invocation.live.has_messages
-            if ending.closes is not Closes.NONE and to_close:
-                from ._closing import close_open_calls  # most runs end with nothing open
+            try:
+                if ending.closes is Closes.NONE:
+                    await self._keep_replies()
+                elif to_close or self._writer.put_off is not None:
+                    from ._closing import close_open_calls  # most runs end with nothing open
 
-                try:
+                    await self._writer.begin()  # else the end would not be recorded
                     await close_open_calls(self.hook_context, ending, run._failure, self._failures)
-                except BaseException as error:  # the store fails, or another process has taken over: the next run does
-                    self.fail(first_failure(error))
-                    is_closed = not isinstance(run._failure, (StorageError, StaleSessionError))
+            except BaseException as error:  # the store fails, or another process has taken over: the next run does
+                self.fail(first_failure(error))
+                is_closed = not isinstance(run._failure, (StorageError, StaleSessionError))
             for late in invocation.failures.late:
                 self.fail(late)
             run._end()

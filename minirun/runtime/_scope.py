@@ -26,7 +26,8 @@ import trio
 
 from .._service import misused
 from ..errors import SessionNotFoundError, StaleSessionError
-from ..events import Event
+from ..events import NO_ACTIONS, Event
+from ..flows._record import end_of_unchanged_run
 from ..sessions import GetSessionConfig, InvocationStatus, Session, SessionWriter
 from ..sessions import Invocation as StoredInvocation
 from ..sessions._run_session import run_session
@@ -104,6 +105,11 @@ class RunScope:
         self._is_supervised = True
         return self
 
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the run has left the invocation that it resumed as it was."""
+        return self._run._invocation is not None and self._execution.keeps_status
+
     def __getattr__(self, name: str) -> NoReturn:
         from .._misuse import ENTER_IT  # few programs make this mistake
 
@@ -179,12 +185,30 @@ class RunScope:
             if self._program.schemas is not None:
                 self._program.schemas.check_session(invocation.values, writes_of(message.actions))
             await self._program.env.point("message")
+            if request.resumes is not None and self._is_put_off(writer, request):
+                writer.put_off = message
+                return message
             return await writer.append(message, begins=True)
         except BaseException:
             with trio.CancelScope(shield=True):
                 if invocation.run_artifacts is not None:
                     await invocation.run_artifacts.drop_unnamed()  # what hooks have saved for it
             raise
+
+    def _is_put_off(self, writer: SessionWriter, request: RunRequest) -> bool:
+        """
+        Whether the message is stored only once `before_run_callback` lets the run go on, or something else is stored.
+
+        So it is where the message holds nothing and the last run of the invocation ended before the agents did anything
+        new: a worker that tries again and again then stores nothing.
+        """
+        message, resumes = request.message, request.resumes
+        if "before_run_callback" not in self._program.plugins or request.yield_user_message or resumes is None:
+            return False
+        if message.content is not None or message.actions is not NO_ACTIONS:
+            return False
+        stored = [event for event in writer.live.window(resumes.seq) if event.invocation_id == request.invocation_id]
+        return end_of_unchanged_run(stored) is not None
 
     async def _start(self, writer: SessionWriter, request: RunRequest, message: Event) -> Run:
         """Start the agents' task; does not wait. The message is stored: what fails here, the run fails with."""

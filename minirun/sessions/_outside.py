@@ -8,6 +8,8 @@ outcome nobody knows. So each append compares the two first, while it holds the 
 
 from __future__ import annotations
 
+import trio
+
 from .._json import shown
 from .._values import changed
 from ..errors import InvalidEventError, InvalidValueError, SessionNotFoundError, StaleSessionError
@@ -23,6 +25,7 @@ from ._store import ChangedMeanwhileError, SessionStore
 __all__ = ["append_event"]
 
 
+@trio.lowlevel.enable_ki_protection
 async def append_event(store: SessionStore, session: Session, event: Event) -> Event:
     """See `BaseSessionService.append_event`."""
     if not isinstance(session, Session):

@@ -41,6 +41,7 @@ _PAGE = re.compile(r"[0-9]{1,18}")
 NUMBER_MAX = 2**62
 
 
+@trio.lowlevel.enable_ki_protection
 async def import_session(service: BaseSessionService, key: SessionKey, events: Iterable[Event]) -> Session:
     """Make a session out of a whole history."""
     history = check_history(events)
@@ -51,6 +52,7 @@ async def import_session(service: BaseSessionService, key: SessionKey, events: I
         return await _whole(service, key)
 
 
+@trio.lowlevel.enable_ki_protection
 async def fork_session(
     service: BaseSessionService, key: SessionKey, at_seq: int | None, new_session_id: str | None
 ) -> Session:
@@ -76,6 +78,7 @@ async def _whole(service: BaseSessionService, key: SessionKey) -> Session:
     return live.snapshot(None)
 
 
+@trio.lowlevel.enable_ki_protection
 async def get_user_state(service: BaseSessionService, app_name: str, user_id: str) -> dict[str, Any]:
     """The values that all sessions of a user share, without the prefix."""
     check_app_name(app_name)
@@ -86,6 +89,7 @@ async def get_user_state(service: BaseSessionService, app_name: str, user_id: st
     return {key.removeprefix(USER_PREFIX): value for key, value in values.items()}
 
 
+@trio.lowlevel.enable_ki_protection
 async def list_sessions(
     service: BaseSessionService, app_name: str | None, user_id: str | None, limit: int | None, after: str | None
 ) -> ListSessionsResponse:
@@ -105,6 +109,7 @@ async def list_sessions(
     return ListSessionsResponse(sessions=page, next=following)
 
 
+@trio.lowlevel.enable_ki_protection
 async def delete_session(service: BaseSessionService, key: SessionKey) -> None:
     """Delete a session, and what other services keep of it."""
     with service._used():
@@ -118,6 +123,7 @@ async def delete_session(service: BaseSessionService, key: SessionKey) -> None:
             hold.release()
 
 
+@trio.lowlevel.enable_ki_protection
 async def read_events(
     service: BaseSessionService, key: SessionKey, after_seq: int | None, limit: int | None
 ) -> list[Event]:
@@ -134,6 +140,7 @@ async def read_events(
         return events
 
 
+@trio.lowlevel.enable_ki_protection
 async def list_invocations(
     service: BaseSessionService,
     app_name: str | None,
@@ -160,6 +167,7 @@ async def list_invocations(
     return [invocation for invocation in found if status is None or invocation.status is status]
 
 
+@trio.lowlevel.enable_ki_protection
 async def list_node_runs(
     service: BaseSessionService, invocation_id: str, app_name: str | None, user_id: str | None, session_id: str | None
 ) -> list[NodeRunInfo]:
@@ -196,6 +204,7 @@ async def list_node_runs(
     return node_runs(events, invocation_id, one.status)
 
 
+@trio.lowlevel.enable_ki_protection
 async def list_pending(
     service: BaseSessionService,
     app_name: str | None,

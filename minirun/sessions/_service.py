@@ -83,6 +83,7 @@ class BaseSessionService(SessionStore):
 
     # --- sessions
 
+    @trio.lowlevel.enable_ki_protection
     async def create_session(
         self, *, app_name: str, user_id: str, state: Mapping[str, object] | None = None, session_id: str | None = None
     ) -> Session:
@@ -158,6 +159,7 @@ class BaseSessionService(SessionStore):
 
         return await _seldom.fork_session(self, session_key(app_name, user_id, session_id), at_seq, new_session_id)
 
+    @trio.lowlevel.enable_ki_protection
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:

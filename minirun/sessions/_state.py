@@ -405,6 +405,16 @@ class State(MutableMapping[str, Any]):
         """The writes of this layer that no event has carried yet."""
         return dict(self._writes)
 
+    def withdraw(self, key: str) -> None:
+        """
+        Take back what this layer has written to *key* and no event has carried.
+
+        Raises:
+            InvocationEndedError: Nothing is written here any more.
+        """
+        self._check_open(key, REMOVED)
+        self._writes.pop(key, None)
+
     def settle(self, carried: Mapping[str, Write]) -> None:
         """Forget the writes that an event has carried, unless they were overwritten since."""
         for key, write in carried.items():
@@ -467,10 +477,7 @@ class State(MutableMapping[str, Any]):
         return self._closed
 
     def _write(self, key: str, write: Write) -> None:
-        if self._check is not None:
-            self._check(key, write)
-        if self._closed:
-            raise InvocationEndedError(self._closed)
+        self._check_open(key, write)
         key, mine = check_key(key, "state"), self._writes.get(key, MISSING)
         if RESERVED_PREFIX in key and write is not REMOVED:
             from ._reserved import check_own_key  # few keys look like one of the framework
@@ -479,6 +486,12 @@ class State(MutableMapping[str, Any]):
         if self.schemas is not None:
             self.schemas.check_write(self, key, write)
         self._writes[key] = write if mine is MISSING else merge_writes(key, mine, write)
+
+    def _check_open(self, key: str, write: Write) -> None:
+        if self._check is not None:
+            self._check(key, write)
+        if self._closed:
+            raise InvocationEndedError(self._closed)
 
     def _operate(self, key: str, operation: Add | Extend) -> None:
         apply_write(key, self._lookup(check_key(key, "state"), None), operation)  # does it fit what is there now?

@@ -58,6 +58,8 @@ class SessionWriter:
         self.live = live
         self.invocation_id = invocation_id
         self.epoch: int | None = None  # of the lease, once it is taken
+        self.put_off: Event | None = None
+        """The message of a run that stores it, and takes the lease, only when it has something else to store."""
         self._has_recorded_end = False
         self._hold: Hold | None = hold
         live.held = True
@@ -92,7 +94,20 @@ class SessionWriter:
             from ._event_references import check_marked_calls  # few events mark calls
 
             check_marked_calls(event, self.live.open_calls)
+        if self.put_off is not None:
+            await self.begin()
         return await self.service._append(self.live, event, writer=self, begins=begins)
+
+    async def begin(self) -> None:
+        """Store the message that was `put_off`, if there is one; raises as `append` does. No checkpoint otherwise."""
+        message = self.put_off
+        if message is not None:
+            self.put_off = None  # `append` stores it otherwise
+            try:
+                await self.append(message, begins=True)
+            except BaseException:
+                self.put_off = message
+                raise
 
     async def reload(self, config: GetSessionConfig | None, *, reject: bool) -> None:
         """Read the session again, for a run that found it changed before its own message was stored."""
@@ -180,7 +195,13 @@ class SessionStore(BaseService, ABC):
 
     @contextmanager
     def _used(self) -> Iterator[None]:
-        """Mark the service as used by this `trio.run`."""
+        """
+        Mark the service as used by this `trio.run`.
+
+        The caller is protected from Ctrl-C: without that, a KeyboardInterrupt on the way into the block or out of it
+        would leave the service in use, or a session or a lock of the store held, for ever.
+        """
+        assert trio.lowlevel.currently_ki_protected()
         self._begin_use()
         process = self._pid
         try:
@@ -203,6 +224,7 @@ class SessionStore(BaseService, ABC):
     def _after_fork(self) -> None:
         self._users, self._token, self._renewals = 0, None, None
 
+    @trio.lowlevel.enable_ki_protection
     async def open_writer(
         self, key: SessionKey, invocation_id: str, config: GetSessionConfig | None, *, reject: bool
     ) -> SessionWriter | None:

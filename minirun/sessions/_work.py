@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
+import trio
+
 from ..events import Event
 from ._invocation import InvocationStatus
 from ._key import SessionKey
@@ -42,6 +44,7 @@ async def resumable(service: BaseSessionService, app_name: str, now: float) -> d
     return {**timed, **dict.fromkeys(jobs, interrupted)}
 
 
+@trio.lowlevel.enable_ki_protection
 async def called(service: BaseSessionService, app_name: str) -> dict[Job, Event]:
     """Return the paused invocations that messages wait for, each with the first that need not wait for its end."""
     with service._used():

@@ -124,14 +124,14 @@ class Attempts:
         point = context._invocation.env.point(f"{'tool' if self.made == 1 else 'retry of'} {context._path}")
         await (point if self.start is None else self.start.begin_after(point))
         result = await self._tool._run(thaw(args), context)
-        context._check_awaited()
         return self._returned(result)
 
     def _keep(self, context: ToolContext) -> None:
         try:
             self._context.state.merge(context.state.pending())
             if context._draft is not None:  # few tools set actions
-                self._context._draft = context._draft.taken_over(self._context._writable_check())
+                call = self._context
+                call._draft = context._draft.taken_over(call._state_delta(), call._writable_check())
         except (InvalidValueError, TypeError) as error:  # the latter by a schema of the state
             self.outcome = self._failed(error)
 

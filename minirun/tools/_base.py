@@ -62,6 +62,8 @@ class BaseTool(ABC):
     False is for a tool that does it itself, or has a schema with keywords that minirun does not know, and refuses.
     """
 
+    _checks_patterns: ClassVar[bool] = True  # False: the schema comes from an untrusted document
+
     needs_service: ClassVar[str | None] = None
     """What a Runner has to be given for the tool, such as "memory_service"; else it cannot be made."""
 

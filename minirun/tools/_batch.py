@@ -23,7 +23,8 @@ from ..errors import TransfersLimitExceededError
 from ..events import Event
 from ..flows._branches import calls_around
 from ..runtime import InvocationContext
-from ..runtime._failure import Pause
+from ..runtime._endings import Stop, failed_by
+from ..runtime._failure import Pause, leading_failure
 from ..sessions import InvocationStatus
 from ..sessions._concurrent import ConcurrentWrites
 from ..types import Content, FunctionCall, Part
@@ -77,9 +78,9 @@ async def run_group(
             failed = await mark_waiting(context, waiting, later)
             if failed:
                 event = await context.emit(_responses(context, failed))
-    except BaseException:
+    except BaseException as error:
         with trio.CancelScope(shield=True):
-            await _close(context, batch, later)
+            await _close(context, batch, later, error)
         raise
     for each in batch:
         if isinstance(each.outcome, Failure) and isinstance(each.outcome.error, TransfersLimitExceededError):
@@ -106,10 +107,13 @@ async def _close_inside(context: InvocationContext, batch: Sequence[ToolCall]) -
             await close_calls(context, inside)
 
 
-async def _close(context: InvocationContext, batch: Sequence[ToolCall], later: Sequence[FunctionCall]) -> None:
-    """Answer what is open of a batch that was stopped, and mark what waits, with the calls *later* in the turn."""
+async def _close(
+    context: InvocationContext, batch: Sequence[ToolCall], later: Sequence[FunctionCall], error: BaseException
+) -> None:
+    """Answer what is open of a batch that *error* stopped, and mark what waits, with the calls *later* in the turn."""
     done, waiting = _parted(batch)
-    if context._invocation.status is InvocationStatus.INTERRUPTED:  # as a process that dies would leave them
+    is_interrupted = context._invocation.status is InvocationStatus.INTERRUPTED
+    if is_interrupted or failed_by(leading_failure(error)) is Stop.STORE:  # as a process that dies would leave them
         done = [each for each in done if each.outcome is not None]
     if any(each.id in context._invocation.live.open_calls for each in done):
         try:

@@ -110,6 +110,8 @@ class ToolCall:
         self.is_waiting = before is not None and before.pending == "waits"  # since an earlier run
         if self.is_waiting:
             return
+        if replayer is not None:
+            replayer.has_new = True  # a run that ends from here on may have made the call
         if replayer is not None and self.id in replayer.record.open_before:
             self.outcome = await self._permission.to_make_again()
             if self.outcome is not None:

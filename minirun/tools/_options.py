@@ -81,7 +81,8 @@ def checker_of(tool: BaseTool, declaration: FunctionDeclaration) -> Checker:
     known: tuple[Any, Checker] | None = vars(tool).get("_checker")
     if known is None or known[0] is not parameters:  # equal ones may differ: 1 and true
         try:
-            known = parameters, compile_schema(parameters, f"parameters of tool {tool.name!r}")
+            what = f"parameters of tool {tool.name!r}"
+            known = parameters, compile_schema(parameters, what, patterns=tool._checks_patterns)
         except ConfigurationError as error:
             msg = f"{error}; or check the arguments in run_async, and set checks_arguments = False in the class"
             raise ConfigurationError(msg) from None

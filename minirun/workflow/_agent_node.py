@@ -56,7 +56,7 @@ class AgentNode(Node):
 
     def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
         agent = self.agent
-        if not isinstance(agent, LlmAgent) or agent.after_agent_callback or agent.code_executor is not None:
+        if not isinstance(agent, LlmAgent) or agent.after_agent_callback:
             return None
         follows = any(plugins.get(name) for name in ("after_agent_callback", "on_agent_error_callback"))
         return None if follows or self.require_confirmation or self.parallel_worker else agent

@@ -203,7 +203,6 @@ class NodeExecution:
         """What the attempt is to end with: it has done all that it was to do."""
         with no_stray_cancellation(f"node {self.info_path}"):
             last = await self._within_time(context, scope)
-        context._check_awaited()
         return last
 
     async def _within_time(self, context: InvocationContext, scope: NodeScope) -> Event:

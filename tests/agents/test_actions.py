@@ -15,7 +15,7 @@ import pytest
 
 from minirun import App, Event, EventActions, InMemoryRunner, LlmAgent, Runner, ToolContext
 from minirun.credentials._secrets import _FREE
-from minirun.errors import InvalidValueError, NotSupportedError
+from minirun.errors import InvalidValueError, InvocationEndedError, NotSupportedError
 from minirun.events import Replay
 from minirun.flows._actions import ActionsDraft, over_turn
 from minirun.models import LlmResponse
@@ -315,3 +315,161 @@ def test_every_field_of_an_event_is_made_by_the_strategies(cls: type) -> None:
     calls = [node for node in ast.walk(ast.parse(Path(strategies.__file__).read_text())) if isinstance(node, ast.Call)]
     [made] = [call for call in calls if call.args and ast.unparse(call.args[0]) == cls.__name__]
     assert {keyword.arg for keyword in made.keywords} == names_of(cls)
+
+
+# --- state_delta ------------------------------------------------------------------------------------------------------
+
+
+async def state_after(agent: LlmAgent, *plugins: BasePlugin, state: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The state that is stored after one run of the agent, and what the run has of `temp:` keys."""
+    async with InMemoryRunner(app=App("app", agent, plugins=plugins)) as runner:
+        await runner.session_service.create_session(app_name="app", **PLACE, state=state)
+        async with runner.run_async(**PLACE, new_message="go") as run:
+            await run.wait()
+        assert (run.status, run.failed_calls) == ("completed", {})
+        temp = {key: value for key, value in run.session.state.items() if key.startswith("temp:")}
+        session = await runner.session_service.get_session(app_name="app", **PLACE)
+        assert session is not None
+        return {**session.state, **temp}
+
+
+@pytest.mark.parametrize("where", [
+    "tool", "sync tool", "before_agent_callback", "after_agent_callback", "before_model_callback",
+    "after_model_callback", "before_tool_callback", "after_tool_callback", "on_event_callback",
+    "on_user_message_callback", "before_run_callback", "after_run_callback",
+])  # fmt: skip
+async def test_what_is_put_into_state_delta_is_stored(where: str) -> None:
+    """In tools, in worker threads too, and in callbacks and plugins it is a write to the state of the same context."""
+
+    def write(context: Any) -> None:
+        delta = context.actions.state_delta
+        delta["a"] = [1]
+        delta.update({"user:b": 2, "temp:c": 3})
+        assert (context.state["a"], context.state["user:b"], context.state["temp:c"]) == ([1], 2, 3)
+
+    async def tool(tool_context: ToolContext) -> str:
+        """Work."""
+        if where == "tool":
+            write(tool_context)
+        return "done"
+
+    def sync_tool(tool_context: ToolContext) -> str:
+        """Work in a thread."""
+        if where == "sync tool":
+            write(tool_context)
+        return "done"
+
+    class Plugin(BasePlugin):
+        async def on_user_message_callback(self, *, invocation_context: Any, user_message: Content) -> None:
+            if where == "on_user_message_callback":
+                write(invocation_context)
+
+        async def on_event_callback(self, *, invocation_context: Any, event: Event) -> None:
+            if where == "on_event_callback":
+                write(invocation_context)
+
+        async def before_run_callback(self, *, invocation_context: Any) -> None:
+            if where == "before_run_callback":
+                write(invocation_context)
+
+        async def after_run_callback(self, *, invocation_context: Any) -> None:
+            if where == "after_run_callback":
+                write(invocation_context)
+
+    def hook(**given: Any) -> None:
+        write(given.get("callback_context") or given["tool_context"])
+
+    hooks: dict[str, Any] = {}
+    if where.endswith(("agent_callback", "model_callback", "tool_callback")):
+        hooks[where] = lambda *_, **given: hook(**given)
+    model = ScriptedLlm([[call("tool"), call("sync_tool")], "bye"])
+    agent = LlmAgent(name="agent", model=model, tools=[tool, sync_tool], **hooks)
+    assert await state_after(agent, Plugin("plugin")) == {"a": [1], "user:b": 2, "temp:c": 3}
+
+
+async def test_state_delta_is_what_this_context_has_written_and_no_event_carried() -> None:
+    """It has neither what is stored nor what other contexts write; `del` takes a pending write back."""
+    seen: list[dict[str, Any]] = []
+
+    async def work(tool_context: ToolContext) -> str:
+        """Work."""
+        state, delta = tool_context.state, tool_context.actions.state_delta
+        seen.append(dict(delta))
+        state["a"], delta["b"], state["stored"] = 1, None, "new"
+        state.add("n", 2)
+        del state["old"]
+        seen.append(dict(delta))
+        assert ("a" in delta, "old" in delta, "m" in delta, len(delta)) == (True, False, False, 4)
+        del delta["stored"]
+        assert state["stored"] == "as it was"
+        with pytest.raises(KeyError):
+            del delta["old"]
+        delta |= {"c": 3}
+        tool_context.actions.state_delta |= {"d": 4}  # type: ignore[operator]  # mypy looks at the setter
+        seen.append(dict(tool_context.actions.state_delta))
+        await tool_context.emit(Event(message="so far"))
+        seen.append(dict(delta))
+        return "done"
+
+    def before(tool: Any, args: Any, tool_context: ToolContext) -> None:
+        tool_context.actions.state_delta["m"] = 5
+
+    agent = LlmAgent(
+        name="agent", model=ScriptedLlm([call("work"), "bye"]), tools=[work], before_tool_callback=before
+    )
+    state = await state_after(agent, state={"stored": "as it was", "old": 0, "n": 10})
+    assert state == {"stored": "as it was", "n": 12, "a": 1, "b": None, "c": 3, "d": 4, "m": 5}
+    assert seen == [
+        {},
+        {"a": 1, "b": None, "stored": "new", "n": 12},
+        {"a": 1, "b": None, "n": 12, "c": 3, "d": 4},
+        {},
+    ]
+
+
+async def test_a_dict_that_is_assigned_takes_the_place_of_the_pending_values() -> None:
+    """What was pending and is not in it is taken back; what is no dict of JSON is refused, and nothing is lost."""
+
+    async def work(tool_context: ToolContext) -> str:
+        """Work."""
+        tool_context.state["a"] = 1
+        for wrong in ({"b": object()}, 5, None, {"a": {1}}, {1: 1}):
+            with pytest.raises(InvalidValueError, match=r"^actions\.state_delta"):
+                tool_context.actions.state_delta = wrong  # type: ignore[assignment]
+        assert tool_context.actions.state_delta == {"a": 1}
+        tool_context.actions.state_delta = {"b": 2, "temp:c": 3}
+        return "done"
+
+    agent = LlmAgent(name="agent", model=ScriptedLlm([call("work"), "bye"]), tools=[work])
+    assert await state_after(agent) == {"b": 2, "temp:c": 3}
+
+
+async def test_state_delta_follows_the_rules_of_the_state() -> None:
+    """What a tool that fails has put into it is dropped; once the call has ended, writes and `del` are refused."""
+    held: list[Any] = []
+
+    async def fails(tool_context: ToolContext) -> str:
+        """Fail."""
+        tool_context.actions.state_delta["a"] = 1
+        raise ValueError("no")
+
+    async def keeps(tool_context: ToolContext) -> str:
+        """Keep it."""
+        held.append(tool_context.actions)
+        tool_context.actions.state_delta["b"] = 2
+        for wrong in ({"app:": 1}, {"minirun:x": 1}):
+            with pytest.raises(InvalidValueError):
+                tool_context.actions.state_delta.update(wrong)
+        return "done"
+
+    agent = LlmAgent(
+        name="agent", model=ScriptedLlm([[call("fails"), call("keeps")], "bye"]), tools=[fails, keeps]
+    )
+    async with InMemoryRunner(agent=agent, app_name="app", auto_create_session=True) as runner:
+        async with runner.run_async(**PLACE, new_message="go") as run:
+            await run.wait()
+        assert run.session.state == {"b": 2}
+    with pytest.raises(InvocationEndedError):
+        held[0].state_delta["c"] = 3
+    with pytest.raises(InvocationEndedError):
+        held[0].state_delta = {"c": 3}

@@ -1,4 +1,4 @@
-"""Where guardrails, planners, code and validators meet what is odd: failures, and replacements that do not fit."""
+"""Where guardrails and validators meet what is odd: failures, and replacements that do not fit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from typing import Any
 import pytest
 
 from minirun import App, InMemoryRunner, LlmAgent, RunConfig, Runner
-from minirun.agents import Guardrail
-from minirun.code_executors import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
 from minirun.errors import GuardrailTripwireError, InvalidValueError, ModelConnectionError, ModelRetry
 from minirun.models import LlmResponse
-from minirun.planners import PlanReActPlanner
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Blob, Content, FileData, Part, UsageMetadata
 
@@ -34,9 +31,8 @@ def saying(text: str) -> Any:
 # --- guardrails -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parallel", [True, False])
-async def test_what_one_has_replaced_may_trip_the_next(parallel: bool) -> None:
-    """The later one is asked again about what the earlier one says, and its word counts."""
+async def test_what_one_has_replaced_may_trip_the_next() -> None:
+    """A guardrail checks the replacement of the one before it."""
     seen: list[str] = []
 
     def second(context: Any, content: Content) -> str | None:
@@ -45,28 +41,12 @@ async def test_what_one_has_replaced_may_trip_the_next(parallel: bool) -> None:
             raise GuardrailTripwireError({"found": "one"})
         return "two"
 
-    guardrails = [Guardrail(each, parallel=parallel) for each in (saying("one"), second)]
+    guardrails = [saying("one"), second]
     agent = LlmAgent(name="a", model=ScriptedLlm(["fine"]), input_guardrails=guardrails)
     with pytest.raises(GuardrailTripwireError) as caught:
         await run_to_end(runner_of(agent))
     assert (caught.value.guardrail, caught.value.info) == ("second", {"found": "one"})
-    assert seen == ["go", "one"]
-
-
-async def test_one_that_has_nothing_to_say_is_not_asked_again() -> None:
-    """Only what would replace the message is asked about what it has become."""
-    seen: list[str] = []
-
-    def silent(context: Any, content: Content) -> None:
-        seen.append(content.text)
-
-    model = ScriptedLlm(["fine"])
-    guardrails = [
-        Guardrail(each, parallel=False) for each in (saying("one"), silent, lambda c, content: content.text * 2)
-    ]
-    await run_to_end(runner_of(LlmAgent(name="a", model=model, input_guardrails=guardrails)))
-    assert seen == ["go"]
-    assert [content.text for content in model.requests[0].contents] == ["oneone"]
+    assert seen == ["one"]
 
 
 async def test_a_model_that_fails_beside_a_guardrail_fails_the_run() -> None:
@@ -131,7 +111,7 @@ async def test_a_replacement_has_the_role_of_what_it_replaces(role: str) -> None
         return Content(role=role, parts=[Part(text=f"({content.text})")])
 
     model = ScriptedLlm(["said"])
-    guardrails = [Guardrail(replace, parallel=False)]
+    guardrails = [replace]
     agent = LlmAgent(name="a", model=model, input_guardrails=guardrails, output_guardrails=[replace])
     events, _ = await run_to_end(runner_of(agent))
     assert [(content.role, content.text) for content in model.requests[0].contents] == [("user", "(go)")]
@@ -165,54 +145,6 @@ async def test_a_hook_that_answers_beside_a_guardrail_asks_no_model() -> None:
     events, _ = await run_to_end(runner_of(agent), run_config=RunConfig(max_llm_calls=1))
     assert asked in (["go", "other"], ["other"])
     assert [event.text for event in events] == ["other", "mine: other"]
-
-
-# --- plans and code ---------------------------------------------------------------------------------------------------
-
-
-def executor(result: Any) -> BaseCodeExecutor:
-    """One that runs code by rote."""
-
-    class Executor(BaseCodeExecutor):
-        def execute_code(self, context: Any, given: CodeExecutionInput) -> Any:
-            return result
-
-    return Executor()
-
-
-async def test_an_executor_returns_a_result() -> None:
-    """What is none fails the run, by the name of its class."""
-    agent = LlmAgent(name="a", model=ScriptedLlm(["```python\n1\n```"]), code_executor=executor("1"))
-    message = "expected Executor.execute_code to return a CodeExecutionResult, found '1'"
-    with pytest.raises(TypeError, match=re.escape(message)):
-        await run_to_end(runner_of(agent))
-
-
-async def test_code_is_no_answer_to_be_validated() -> None:
-    """A validator sees the final answer only, and code is none; nor is it kept under the key."""
-    seen: list[str] = []
-    agent = LlmAgent(
-        name="a", model=ScriptedLlm(["one ```python\n1\n```", "two"]), output_key="said",
-        code_executor=executor(CodeExecutionResult(stdout="1")),
-        output_validator=lambda context, text: seen.append(text),
-    )  # fmt: skip
-    events, _ = await run_to_end(runner_of(agent))
-    assert seen == ["two"]
-    assert [event.actions.state_delta for event in events] == [{}, {}, {"said": "two"}]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        LlmResponse(error_code="SAFETY", error_message="no"),
-        LlmResponse(content=Content(role="model", parts=[Part(text="/*PLANNING*/ plan")]), error_code="SAFETY"),
-    ],
-)
-async def test_an_answer_that_has_failed_is_no_plan(answer: LlmResponse) -> None:
-    """It is stored as it is, and nobody is asked to go on."""
-    agent = LlmAgent(name="a", model=ScriptedLlm([answer]), planner=PlanReActPlanner())
-    events, _ = await run_to_end(runner_of(agent))
-    assert [(event.error_code, event.content) for event in events] == [("SAFETY", answer.content)]
 
 
 async def test_an_output_guardrail_is_shown_what_somebody_would_be_told() -> None:
@@ -279,7 +211,7 @@ async def test_a_verdict_is_stored_by_the_names_of_who_has_looked(says: Any, tol
             raise says
         return says
 
-    agent = LlmAgent(name="a", model=ScriptedLlm(["fine"]), input_guardrails=[Guardrail(first, parallel=False)])
+    agent = LlmAgent(name="a", model=ScriptedLlm(["fine"]), input_guardrails=[first])
     runner = runner_of(agent)
     await run_to_end(runner)
     _, verdict, _ = await stored_events(runner)
@@ -297,6 +229,6 @@ async def test_a_text_that_replaces_something_is_shown_to_the_next_as_of_the_sam
         seen.append((content.role, content.text))
         return "two" if content.text != "one" else None
 
-    fields: dict[str, Any] = {where: [Guardrail(saying("one")), Guardrail(second)]}
+    fields: dict[str, Any] = {where: [saying("one"), second]}
     await run_to_end(runner_of(LlmAgent(name="a", model=ScriptedLlm(lambda request: "go"), **fields)))
-    assert seen == [(role, "go"), (role, "one")]
+    assert seen == [(role, "one")]

@@ -29,7 +29,7 @@ from minirun.errors import (
     ConfigurationError,
     GuardrailTripwireError,
     InvalidValueError,
-    LlmCallsLimitExceededError,
+    ModelError,
     ModelRetry,
     OutputSchemaError,
 )
@@ -90,20 +90,12 @@ async def no_bad_words(ctx: CallbackContext, content: Content) -> str | None:
     return None
 
 
-BOTH = pytest.mark.parametrize("parallel", [True, False], ids=["parallel", "sequential"])
-
-
-def guarding(parallel: bool, **settings: Any) -> list[Guardrail]:
-    return [Guardrail(no_bad_words, parallel=parallel, **settings)]
-
-
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-@BOTH
-async def test_a_message_that_passes_changes_nothing(parallel: bool, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_message_that_passes_changes_nothing(autojump_clock: trio.testing.MockClock) -> None:
     """The verdict is one stored event before the answer, and the model was asked once."""
-    agent = agent_with("fine", input_guardrails=guarding(parallel))
+    agent = agent_with("fine", input_guardrails=[no_bad_words])
     events, run = await run_to_end(await app_runner(agent))
     assert [(event.text, event.output) for event in events] == [
         ("", {"verdict": "passed", "guardrails": ["no_bad_words"]}),
@@ -115,7 +107,7 @@ async def test_a_message_that_passes_changes_nothing(parallel: bool, autojump_cl
 
 async def test_a_step_of_the_same_name_is_no_verdict() -> None:
     """What an agent calls its own steps is its own affair, whatever they return: the message is looked at."""
-    agent = agent_with("fine", "fine", input_guardrails=guarding(False))
+    agent = agent_with("fine", "fine", input_guardrails=[no_bad_words])
 
     class Steps(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> None:
@@ -129,85 +121,47 @@ async def test_a_step_of_the_same_name_is_no_verdict() -> None:
     assert events[-1].text == "fine"
 
 
-@BOTH
-async def test_a_message_that_is_refused_ends_the_run(parallel: bool, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_message_that_is_refused_ends_the_run(autojump_clock: trio.testing.MockClock) -> None:
     """The error has the guardrail's info and name; the answer, given meanwhile, is neither shown nor stored."""
-    agent = agent_with(SECRET, input_guardrails=guarding(parallel))
+    agent = agent_with(SECRET, input_guardrails=[no_bad_words])
     runner = await app_runner(agent)
     events, error = await run_tripped(runner, run_config=SSE)
     assert (error.info, error.guardrail) == ({"reason": "bad words"}, "no_bad_words")
     verdict = {"verdict": "tripped", "guardrail": "no_bad_words", "info": {"reason": "bad words"}}
     assert [(event.output, event.error_code) for event in events] == [(verdict, None), (None, "GuardrailTripwireError")]
     assert SECRET not in repr(events) + repr(await stored_events(runner))
-    assert len(prompts(agent)) == parallel
+    assert prompts(agent) == []
 
 
-@BOTH
-@pytest.mark.parametrize("keep", [False, True], ids=["hidden", "kept"])
-async def test_a_refused_message_stays_out_of_later_prompts(
-    parallel: bool, keep: bool, autojump_clock: trio.testing.MockClock
-) -> None:
-    """By default; it stays in the log, as it was acknowledged, and `keep_refused=True` shows it."""
-    script = [SECRET, "fine"] if parallel else ["fine"]
-    agent = agent_with(*script, input_guardrails=guarding(parallel, keep_refused=keep))
+async def test_a_refused_message_stays_out_of_later_prompts(autojump_clock: trio.testing.MockClock) -> None:
+    """It stays in the log, as it was acknowledged."""
+    agent = agent_with("fine", input_guardrails=[no_bad_words])
     runner = await app_runner(agent)
     await run_tripped(runner, "a bad word")
     await run_to_end(runner, "hello")
-    assert prompts(agent)[-1] == (["a bad word", "hello"] if keep else ["hello"])
+    assert prompts(agent)[-1] == ["hello"]
     assert (await stored_events(runner))[0].text == "a bad word"
 
 
-@BOTH
-async def test_a_message_is_replaced(parallel: bool, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_message_is_replaced(autojump_clock: trio.testing.MockClock) -> None:
     """The model, in this turn and in later ones, is shown what the guardrail has returned, in the message's place."""
-    script = [SECRET, "one", "two"] if parallel else ["one", "two"]
-    agent = agent_with(*script, input_guardrails=guarding(parallel))
+    agent = agent_with("one", "two", input_guardrails=[no_bad_words])
     runner = await app_runner(agent)
     await run_to_end(runner, "my card")
     await run_to_end(runner, "more")
-    assert prompts(agent)[parallel:] == [["my [card]"], ["my [card]", "one", "more"]]
+    assert prompts(agent) == [["my [card]"], ["my [card]", "one", "more"]]
     assert SECRET not in repr(await stored_events(runner))
 
 
-@BOTH
-async def test_the_model_is_told_something(parallel: bool, autojump_clock: trio.testing.MockClock) -> None:
-    """ModelRetry: the model is asked with the guardrail's note beside the message; what it said before is dropped."""
-    script = [SECRET, "one"] if parallel else ["one"]
-    agent = agent_with(*script, input_guardrails=guarding(parallel))
+async def test_the_model_is_told_something(autojump_clock: trio.testing.MockClock) -> None:
+    """ModelRetry: the model is called with the guardrail's text after the message."""
+    agent = agent_with("one", input_guardrails=[no_bad_words])
     runner = await app_runner(agent)
     _, run = await run_to_end(runner, "hm")
     assert prompts(agent)[-1] == ["hm", "Be careful with this one."]
     assert run.answer is not None
     assert run.answer.text == "one"
     assert SECRET not in repr(await stored_events(runner))
-
-
-async def test_a_dropped_question_counts(autojump_clock: trio.testing.MockClock) -> None:
-    """The question whose answer was dropped is one for `max_llm_calls`, also when the log is counted later."""
-    agent = agent_with(SECRET, "one", input_guardrails=[no_bad_words])
-    with pytest.raises(LlmCallsLimitExceededError):
-        await run_to_end(await app_runner(agent), "card", run_config=RunConfig(max_llm_calls=1))
-    events, _ = await run_to_end(await app_runner(agent_with(SECRET, "one", input_guardrails=[no_bad_words])), "card")
-    assert [event.actions.replay.asked for event in events] == [None, True, None]
-
-
-async def test_events_are_held_until_the_verdict(autojump_clock: trio.testing.MockClock) -> None:
-    """Fragments come after the verdict, in their order, and none before; no hook of a plugin sees them earlier."""
-    seen: list[tuple[float, str]] = []
-
-    class Seeing(BasePlugin):
-        async def after_model_callback(self, *, callback_context: Any, llm_response: LlmResponse) -> None:
-            seen.append((trio.current_time(), "" if llm_response.content is None else llm_response.content.text))
-
-    agent = agent_with(["one ", "two ", "three"], input_guardrails=[no_bad_words])
-    runner = await app_runner(agent, Seeing("seeing"))
-    start = trio.current_time()
-    events, _ = await run_to_end(runner, run_config=SSE)
-    assert events[0].output == {"verdict": "passed", "guardrails": ["no_bad_words"]}
-    assert "".join(event.text for event in events if event.partial) == "one two three"
-    assert events[-1].text == "one two three"
-    assert all(at - start >= 1 for at, _ in seen)
-    assert len(seen) == len(events) - 1
 
 
 async def test_tools_do_not_start_before_the_verdict(autojump_clock: trio.testing.MockClock) -> None:
@@ -230,45 +184,6 @@ async def test_tools_do_not_start_before_the_verdict(autojump_clock: trio.testin
     assert not any(event.get_function_calls() for event in await stored_events(runner))
 
 
-async def test_the_model_works_meanwhile(autojump_clock: trio.testing.MockClock) -> None:
-    """A guardrail and a model that take a second each take one second together; one after the other two."""
-
-    async def slow(request: Any) -> str:
-        await trio.sleep(1)
-        return "fine"
-
-    for parallel, seconds in ((True, 1), (False, 2)):
-        agent = LlmAgent(name="a", model=ScriptedLlm(slow), input_guardrails=guarding(parallel))
-        runner = await app_runner(agent)
-        start = trio.current_time()
-        await run_to_end(runner)
-        assert round(trio.current_time() - start, 3) == seconds
-
-
-async def test_the_first_that_trips_ends_the_others_and_the_model(autojump_clock: trio.testing.MockClock) -> None:
-    """Guardrails look side by side: the others, and the model's request, are cancelled at once."""
-    ended: list[str] = []
-
-    async def forever(what: str) -> str:
-        try:
-            await trio.sleep_forever()
-        finally:
-            ended.append(what)
-        return ""
-
-    async def slow_model(request: Any) -> str:
-        return await forever("model")
-
-    async def slow_guardrail(ctx: CallbackContext, content: Content) -> None:
-        await forever("guardrail")
-
-    agent = LlmAgent(name="a", model=ScriptedLlm(slow_model), input_guardrails=[slow_guardrail, no_bad_words])
-    start = trio.current_time()
-    _, error = await run_tripped(await app_runner(agent))
-    assert error.guardrail == "no_bad_words"
-    assert (sorted(ended), trio.current_time() - start) == (["guardrail", "model"], 1)
-
-
 async def test_two_that_replace_follow_each_other() -> None:
     """Where several replace the message, each later one sees what the earlier ones have made of it."""
 
@@ -283,8 +198,7 @@ async def test_two_that_replace_follow_each_other() -> None:
     assert prompts(agent)[-1] == ["--c"]
 
 
-@BOTH
-async def test_an_error_in_a_guardrail_is_an_error_of_the_run(parallel: bool) -> None:
+async def test_an_error_in_a_guardrail_is_an_error_of_the_run() -> None:
     """It is never a pass: the run fails with it, no answer is shown, and going on asks the guardrail again."""
     calls: list[str] = []
 
@@ -293,7 +207,7 @@ async def test_an_error_in_a_guardrail_is_an_error_of_the_run(parallel: bool) ->
         if len(calls) == 1:
             raise ZeroDivisionError("down")
 
-    agent = agent_with(SECRET, "fine", input_guardrails=[Guardrail(broken, parallel=parallel)])
+    agent = agent_with("fine", input_guardrails=[broken])
     runner = await app_runner(agent)
     with pytest.raises(ZeroDivisionError):
         await run_to_end(runner)
@@ -329,7 +243,7 @@ async def test_a_guardrail_writes_state_with_its_verdict() -> None:
     def noting(ctx: CallbackContext, content: Content) -> None:
         ctx.state["looked"] = content.text
 
-    agent = agent_with("x", instruction="{looked?}", input_guardrails=[Guardrail(noting, parallel=False)])
+    agent = agent_with("x", instruction="{looked?}", input_guardrails=[noting])
     events, run = await run_to_end(await app_runner(agent))
     assert events[0].actions.state_delta == {"looked": "go"}
     assert run.session.state == {"looked": "go"}
@@ -354,10 +268,9 @@ OK = '{"tripwire_triggered":false}'
 TRIP = '{"tripwire_triggered":true,"reason":"homework"}'
 
 
-@BOTH
-async def test_an_agent_is_a_guardrail(parallel: bool) -> None:
+async def test_an_agent_is_a_guardrail() -> None:
     """It is given the message, runs in a branch of its own that no prompt shows, and its output is the info."""
-    agent = agent_with("fine", SECRET, input_guardrails=[Guardrail(judge(OK, TRIP), parallel=parallel)])
+    agent = agent_with("fine", SECRET, input_guardrails=[judge(OK, TRIP)])
     runner = await app_runner(agent)
     _, run = await run_to_end(runner)
     assert run.answer is not None
@@ -414,11 +327,32 @@ async def test_a_refused_answer_is_neither_shown_nor_stored(autojump_clock: trio
     assert [event.usage_metadata and event.usage_metadata.total_token_count for event in events] == [7, None]
 
 
-async def test_an_answer_that_passes_is_streamed_then(autojump_clock: trio.testing.MockClock) -> None:
-    """Its fragments are shown once all of it has passed."""
-    agent = agent_with(["one ", "two ", "three"], output_guardrails=[no_promises])
-    events, _ = await run_to_end(await app_runner(agent), run_config=SSE)
-    assert "".join(event.text for event in events if event.partial) == "one two three" == events[-1].text
+async def test_an_agent_with_output_guardrails_emits_no_partial_events() -> None:
+    """Nothing of a response is shown before it is checked, and no hook sees a part of it."""
+    seen: list[str] = []
+
+    class Seeing(BasePlugin):
+        async def after_model_callback(self, *, callback_context: Any, llm_response: LlmResponse) -> None:
+            seen.append("" if llm_response.content is None else llm_response.content.text)
+
+    agent = agent_with(["one ", "two ", "three"], output_guardrails=[lambda ctx, content: None])
+    events, _ = await run_to_end(await app_runner(agent, Seeing("seeing")), run_config=SSE)
+    assert ([event.text for event in events], seen) == (["one two three"], ["one two three"])
+
+
+@pytest.mark.parametrize("hook", ["before_model_callback", "after_model_callback", "on_model_error_callback"])
+async def test_a_response_of_a_callback_is_checked(hook: str) -> None:
+    """Whichever hook returns it, it is neither shown nor stored if a guardrail refuses it."""
+
+    def says(**arguments: Any) -> LlmResponse:
+        return LlmResponse(content=Content(role="model", parts=[Part(text=SECRET)]))
+
+    script = ModelError("down") if hook == "on_model_error_callback" else "fine"
+    agent = agent_with(script, output_guardrails=[no_promises], **{hook: says})
+    runner = await app_runner(agent)
+    events, error = await run_tripped(runner)
+    assert error.guardrail == "no_promises"
+    assert SECRET not in repr(events) + repr(await stored_events(runner))
 
 
 async def test_an_answer_is_replaced(autojump_clock: trio.testing.MockClock) -> None:
@@ -596,17 +530,16 @@ async def test_a_plugin_looks_once_in_an_invocation(kind: str, autojump_clock: t
     assert len(looked) <= 1 + len(inside)
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("sent", "shown"), [("hm, this", ["hm, this", "Be careful with this one."]), ("my card", ["my [card]"])]
 )
 async def test_a_node_is_asked_the_message_of_its_round(
-    parallel: bool, sent: str, shown: list[str], autojump_clock: trio.testing.MockClock
+    sent: str, shown: list[str], autojump_clock: trio.testing.MockClock
 ) -> None:
     """A workflow that runs again with a message shows its agent that one, as the guardrail has left it."""
     agent = agent_with("one", "two", "three")
     runner = await app_runner(
-        Workflow(name="flow", edges=[(START, agent)]), GuardrailPlugin(input=[no_bad_words], parallel=parallel)
+        Workflow(name="flow", edges=[(START, agent)]), GuardrailPlugin(input=[no_bad_words])
     )
     async with runner.run_async(**PLACE, new_message="go") as run:
         async for event in run:
@@ -643,13 +576,7 @@ def test_what_cannot_be_a_guardrail_is_refused() -> None:
                 agent_with(**{field: wrong})
     with pytest.raises(ConfigurationError, match="found none"):
         GuardrailPlugin()
-    alone: list[dict[str, Any]] = [{"parallel": False}, {"keep_refused": True}]
-    for settings in alone:
-        with pytest.raises(ConfigurationError, match="keep_refused"):
-            GuardrailPlugin(output=[no_promises], **settings)
-        with pytest.raises(ConfigurationError, match="keep_refused"):
-            agent_with(output_guardrails=[Guardrail(no_promises, **settings)])
-    wrong_ones: list[dict[str, Any]] = [{"parallel": 1}, {"keep_refused": "no"}, {"name": ""}, {"name": 3}]
+    wrong_ones: list[dict[str, Any]] = [{"name": ""}, {"name": 3}]
     for settings in wrong_ones:
         with pytest.raises(ConfigurationError, match="guardrail"):
             Guardrail(no_promises, **settings)

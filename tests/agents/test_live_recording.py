@@ -136,9 +136,19 @@ async def test_a_recording_goes_on_although_the_run_is_left(autojump_clock: Mock
     assert await store.saved("e1.wav") is not None
 
 
-async def test_a_store_that_takes_too_long_is_given_up(autojump_clock: MockClock) -> None:
+class InNursery(Store):
+    """A store that works in a nursery: its cancellation is a group."""
+
+    async def _save(self, key: Any, chunks: Any, *args: Any, **options: Any) -> int:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, self.slow_s)
+        return await super()._save(key, chunks, *args, **options)
+
+
+@pytest.mark.parametrize("kind", [Store, InNursery])
+async def test_a_store_that_takes_too_long_is_given_up(kind: type[Store], autojump_clock: MockClock) -> None:
     """After the time that it was given, counted from then: the error names the file."""
-    recording = new_recording(Store(slow_s=50))
+    recording = new_recording(kind(slow_s=50))
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recording.run)

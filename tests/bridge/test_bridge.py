@@ -447,7 +447,11 @@ def test_a_cancelled_call_is_waited_for() -> None:
 
 
 def test_leaving_the_bridge_ends_what_is_going_on() -> None:
-    """Whoever still waits for a run or a call is told that the bridge was left, after the clean-up."""
+    """A task that waits for a run or a call gets ServiceClosedError, also if the function has opened a nursery."""
+
+    async def sleep_in_nursery() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
 
     async def main() -> None:
         runner = runner_for(Hangs(name="hangs"))
@@ -456,8 +460,9 @@ def test_leaving_the_bridge_ends_what_is_going_on() -> None:
             await anext(run)
             waiting = asyncio.create_task(run.wait())
             calling = asyncio.create_task(chat.call(trio.sleep_forever))
+            in_nursery = asyncio.create_task(chat.call(sleep_in_nursery))
             await asyncio.sleep(0)
-        for task in (waiting, calling):
+        for task in (waiting, calling, in_nursery):
             with pytest.raises(ServiceClosedError, match="was left"):
                 await task
         assert progress[-1] == "cleaned up"

@@ -343,6 +343,19 @@ async def test_a_code_that_the_server_refuses_leaves_the_question_open() -> None
         assert (await at.say(await at.runner.provide_credential(question, back))).status == "completed"
 
 
+@pytest.mark.parametrize("repeated", ["secret-of-the-app", "bad_secret-of-the-app", "secret-of-the", "made-up-code"])
+async def test_an_error_code_that_repeats_a_secret_is_not_told(repeated: str) -> None:
+    """A token endpoint that answers with the client's secret, or with the code, has told no code of an error."""
+    client = AuthCredential("client", client_id=CLIENT_ID, client_secret="secret-of-the-app")
+    async with desk(raw_auth_credential=client) as at:
+        question = question_of(await at.say())
+        at.server.token_error = repeated
+        with pytest.raises(AuthorizationError, match=r"\(status 400\)") as caught:
+            await at.runner.provide_credential(question, "made-up-code")
+        assert caught.value.code is None
+        assert repeated not in repr(caught.value)
+
+
 async def test_the_same_answer_may_be_sent_once_more() -> None:
     """Where a process dies after the token was kept, and before the message: the code is not used a second time."""
     async with desk() as at:

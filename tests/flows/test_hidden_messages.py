@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import aclosing
 
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minirun import App, Event, InMemorySessionService, LlmAgent, RunConfig, Runner, StreamingMode
-from minirun.agents import _guarded
+from minirun import App, Event, InMemorySessionService, Runner
 from minirun.apps import EventsCompactionConfig, FirstLinesSummarizer
 from minirun.errors import GuardrailTripwireError
 from minirun.events import EventActions, Replay
@@ -21,7 +19,6 @@ from minirun.models import LlmRequest
 from minirun.models._check import RequestChecker
 from minirun.plugins import GuardrailPlugin
 from minirun.runtime import CallbackContext
-from minirun.testing import ScriptedLlm
 from minirun.types import Content, Part
 
 from ..agents.test_guardrails import agent_with, app_runner, prompts, run_tripped
@@ -92,7 +89,7 @@ async def test_a_message_that_nobody_has_looked_at_is_looked_at_later(
         await trio.sleep(1)
         return no_bad_words(ctx, content)
 
-    agent = agent_with("unheard", "unheard", "unheard", "fine")
+    agent = agent_with("fine")
     runner = await app_runner(agent, GuardrailPlugin(input=[slow]))
     for message in ("bad", "my card"):
         async with runner.run_async(**PLACE, new_message=message):
@@ -107,7 +104,7 @@ async def test_a_message_that_nobody_has_looked_at_is_looked_at_later(
 async def test_a_choice_of_events_does_not_have_it() -> None:
     """`include_contents=f` is given what prompts show: no refused message, and replaced ones as they are shown."""
     agent = agent_with("one", "two", include_contents=keep_last(9))
-    guardrails = GuardrailPlugin(input=[no_bad_words], parallel=False)
+    guardrails = GuardrailPlugin(input=[no_bad_words])
     runner = await app_runner(agent, guardrails)
     await run_to_end(runner, "my card")
     await run_tripped(runner)
@@ -119,7 +116,7 @@ async def test_a_summary_does_not_tell_it() -> None:
     """What is told to a summarizer is what prompts show."""
     agent = agent_with("one", "two", "three")
     config = EventsCompactionConfig(compaction_interval=2, overlap_size=0, summarizer=FirstLinesSummarizer())
-    plugins = [GuardrailPlugin(input=[no_bad_words], parallel=False)]
+    plugins = [GuardrailPlugin(input=[no_bad_words])]
     app = App("app", agent, plugins=plugins, events_compaction_config=config)
     runner = Runner(app=app, session_service=InMemorySessionService(), auto_create_session=True)
     long = " again and again, at a length that a summary does not have" * 20
@@ -130,39 +127,3 @@ async def test_a_summary_does_not_tell_it() -> None:
     told = str(run.compaction.actions.compaction)
     assert "my [card]" in told
     assert "my card" not in told + str(prompts(agent)[-1])
-
-
-async def test_what_is_held_is_bounded(autojump_clock: trio.testing.MockClock) -> None:
-    """A model beside a guardrail is a bounded number of fragments ahead; all of them are shown in the end."""
-    many = _guarded.HELD_MAX * 2
-    given: list[int] = []
-    ahead: list[int] = []
-
-    class Counting(ScriptedLlm):
-        async def generate_content_async(self, request: LlmRequest, stream: bool = False):  # type: ignore[no-untyped-def]
-            async with aclosing(super().generate_content_async(request, stream)) as responses:
-                async for response in responses:
-                    given.append(1)
-                    yield response
-
-    async def slow(ctx: CallbackContext, content: Content) -> None:
-        await trio.sleep(1)
-        ahead.append(len(given))
-
-    agent = LlmAgent(name="a", model=Counting([["x"] * many]), input_guardrails=[slow])
-    runner = await app_runner(agent)
-    events, run = await run_to_end(runner, run_config=RunConfig(streaming_mode=StreamingMode.SSE))
-    assert ahead[0] <= _guarded.HELD_MAX + 2
-    assert sum(len(event.text) for event in events if event.partial) == many
-    assert run.answer is not None
-    assert len(run.answer.text) == many
-
-
-async def test_too_many_fragments_are_shown_in_one_piece(autojump_clock: trio.testing.MockClock) -> None:
-    """Behind an output guardrail; the answer is whole."""
-    many = _guarded.FRAGMENTS_MAX + 10
-    agent = agent_with(["x"] * many, output_guardrails=[lambda ctx, content: None])
-    events, run = await run_to_end(await app_runner(agent), run_config=RunConfig(streaming_mode=StreamingMode.SSE))
-    assert [event.partial for event in events] == [None]
-    assert run.answer is not None
-    assert len(run.answer.text) == many

@@ -4,6 +4,7 @@ What providers, and servers that only speak like them, send and should not: it i
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from minirun import Event, LlmAgent
+from minirun import Event, LlmAgent, RunConfig, StreamingMode
 from minirun.errors import (
     ConfigurationError,
     ContextTooLongError,
     ModelAuthenticationError,
+    ModelConnectionError,
     ModelError,
+    ModelOverloadedError,
     ModelRateLimitedError,
 )
 from minirun.models import LlmRequest, LlmResponse
@@ -31,9 +34,9 @@ from minirun.models.openai import OpenAIChat
 from minirun.testing import ScriptedLlm
 from minirun.types import Blob, Content, FunctionCall, FunctionResponse, Part
 
-from ..helpers import run_to_end, runner_for
+from ..helpers import run_to_end, runner_for, stored_events
 from ..provider_servers.server import Reply
-from ..wire_models import APIS, Api, answer, ask, playing, request, whole
+from ..wire_models import APIS, TEXT, Api, answer, ask, playing, request, streamed, whole
 
 # How long a server says nothing until it is given up: enough for the first request on a busy machine.
 STALL_MS = 3000
@@ -47,7 +50,7 @@ WORDS = st.sampled_from(
         "text", "thinking", "redacted_thinking", "tool_use", "message", "message_start", "message_delta",
         "content_block_start", "content_block_delta", "text_delta", "thinking_delta", "signature_delta", "stop",
         "input_json_delta", "citations_delta", "message_stop", "refusal", "tool_calls", "content_filter", "{}",
-        "\ud800",
+        "response.output_text.delta", "response.output_item.done", "response.completed", "function_call", "\ud800",
     ]
 )  # fmt: skip
 KEYS = st.sampled_from(
@@ -56,6 +59,7 @@ KEYS = st.sampled_from(
         "citations", "text", "thinking", "signature", "data", "name", "id", "input", "partial_json", "input_tokens",
         "output_tokens", "choices", "finish_reason", "tool_calls", "function", "arguments", "reasoning", "refusal",
         "prompt_tokens", "completion_tokens_details", "model", "stop_details", "explanation", "error", "code",
+        "output_index", "content_index", "item", "item_id", "call_id", "response", "output", "status",
     ]
 )  # fmt: skip
 ODD = st.recursive(
@@ -179,6 +183,52 @@ def test_blocks_with_one_index_stay_apart() -> None:
     delta = {"type": "input_json_delta", "partial_json": '{"a":1}'}
     more = {"type": "content_block_delta", "index": 0, "delta": delta}
     assert calls_in(MessagesWire(), text, call, more) == [("add", {"a": 1}, None)]
+
+
+def repeated_in_responses() -> list[Any]:
+    item = {"type": "function_call", "id": "fc", "call_id": "c", "name": "add", "arguments": '{"a":1}'}
+    done = {"type": "response.output_item.done", "output_index": 0, "item": item}
+    other = {**done, "output_index": 1, "item": {**item, "id": "fc_2"}}
+    end = {"type": "response.completed", "response": {"status": "completed", "output": [item, other["item"], item]}}
+    return [done, done, other, end]
+
+
+def repeated_in_messages(*indexes: int) -> list[Any]:
+    block = {"type": "tool_use", "id": "c", "name": "add", "input": {"a": 1}}
+    blocks = [{"type": "content_block_start", "index": index, "content_block": block} for index in indexes]
+    return [*blocks, {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, {"type": "message_stop"}]
+
+
+CALL = {"functionCall": {"name": "add", "args": {"a": 1}, "id": "c"}}
+REPEATED: list[tuple[str, list[Any]]] = [
+    ("openai", [chunk(piece("add", '{"a":1}', index=0, id="c"))] * 2 + [chunk(reason="tool_calls")]),
+    ("openai", [chunk(piece("add", '{"a":1}', index=0))] * 2 + [chunk(reason="tool_calls")]),
+    ("openai", [chunk(*(piece("add", '{"a":1}', index=at, id="c") for at in (0, 1)), reason="tool_calls")]),
+    ("responses", repeated_in_responses()),
+    ("anthropic", repeated_in_messages(0, 0)),
+    ("anthropic", repeated_in_messages(0, 1)),
+    ("gemini", [{"candidates": [{"content": {"parts": [CALL, CALL]}}]}, {"candidates": [{"finishReason": "STOP"}]}]),
+]
+
+
+@pytest.mark.parametrize(("name", "events"), REPEATED)
+async def test_a_call_that_a_server_repeats_is_made_once(name: str, events: list[Any]) -> None:
+    """
+    A call that comes again in the same response, with its id or in its place, is stored and made once.
+    """
+    made: list[int] = []
+
+    async def add(a: int) -> None:
+        """Add."""
+        made.append(a)
+
+    said = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    async with playing(APIS[name], Reply([said.encode()]), streamed(APIS[name].text)) as (model, _):
+        agent = LlmAgent(name="a", model=model, tools=[add])
+        config = RunConfig(streaming_mode=StreamingMode.SSE)
+        stored, _ = await run_to_end(runner_for(agent), run_config=config)
+    assert made == [1]
+    assert [len(event.get_function_calls()) for event in stored if not event.partial] == [1, 0, 0]
 
 
 ADD = {"type": "tool_use", "id": "t", "name": "add", "input": {}}
@@ -316,6 +366,130 @@ async def test_a_whole_answer_in_place_of_a_stream_is_taken(api: Api) -> None:
         assert (await answer(model)).finish_reason == "STOP"
         with pytest.raises(ModelRateLimitedError, match="slow"):
             await ask(model)
+
+
+LOST = {"message": "upstream lost", "code": 502}
+
+
+def choice(said: str, reason: str | None = None, **more: Any) -> Any:
+    return {"choices": [{"index": 0, said: {"content": "half"}, "finish_reason": reason, **more}]}
+
+
+def candidate(reason: str | None = None, **more: Any) -> Any:
+    return {"candidates": [{"content": {"parts": [{"text": "half"}]}, "finishReason": reason, **more}]}
+
+
+def ended(kind: str, **more: Any) -> Any:
+    item = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "half"}]}
+    return {"type": kind, "response": {"output": [item], **more}}
+
+
+HALF = {
+    "openai": choice("delta"),
+    "responses": {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "half"},
+    "anthropic": {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "half"}},
+    "gemini": candidate(),
+}
+LOST_IN_STREAMS: list[tuple[str, list[Any]]] = [
+    ("openai", [{"error": LOST, **choice("delta", "error")}]),
+    ("openai", [{"error": LOST, "choices": []}]),
+    ("openai", [{"error": "upstream lost"}]),
+    ("openai", [{"object": "error", **LOST}]),
+    ("openai", [choice("delta", "error", error=LOST)]),
+    ("openai", [choice("delta", error=LOST)]),
+    ("openai", [choice("delta", "error")]),
+    ("openai", [choice("delta", "abort")]),
+    ("openai", [choice("delta", "insufficient_system_resource")]),
+    ("openai", [choice("delta", "network_error")]),
+    ("openai", [choice("delta", "stop"), {"error": LOST}]),
+    ("openai", []),
+    ("responses", [ended("response.failed", status="failed", error=LOST)]),
+    ("responses", [ended("response.completed", status="failed", error=LOST)]),
+    ("responses", [ended("response.completed", status="failed", error=None)]),
+    ("responses", [ended("response.incomplete", status="incomplete", incomplete_details={"reason": "error"})]),
+    ("responses", [{"type": "error", "code": "server_error", "message": "upstream lost"}]),
+    ("responses", [{"type": "error", "error": LOST}]),
+    ("responses", []),
+    ("anthropic", [{"type": "error", "error": {"type": "api_error", "message": "upstream lost"}}]),
+    ("anthropic", [{"type": "message_delta", "delta": {"stop_reason": "error"}}, {"type": "message_stop"}]),
+    ("anthropic", [{"type": "message_delta", "delta": {"stop_reason": "end_turn"}}]),
+    ("anthropic", []),
+    ("gemini", [{"error": {**LOST, "status": "UNAVAILABLE"}}]),
+    ("gemini", [{"error": LOST, **candidate("STOP")}]),
+    ("gemini", [candidate("ERROR")]),
+    ("gemini", [candidate("STOP", error=LOST)]),
+    ("gemini", []),
+]
+LOST_WHOLE: list[tuple[str, Any]] = [
+    ("openai", {"error": LOST}),
+    ("openai", {"object": "error", **LOST}),
+    ("openai", {"error": {**LOST, "code": "502"}, **choice("message", "stop")}),
+    ("openai", choice("message", "error", error=LOST)),
+    ("openai", choice("message", "stop", error=LOST)),
+    ("openai", choice("message", "error")),
+    ("responses", ended("", status="completed", error=LOST)["response"]),
+    ("responses", ended("", status="failed", error=None)["response"]),
+    ("anthropic", {"type": "error", "error": {"type": "overloaded_error", "message": "upstream lost"}}),
+    ("anthropic", {"type": "message", "content": [{"type": "text", "text": "half"}], "stop_reason": "error"}),
+    ("gemini", {"error": LOST}),
+    ("gemini", candidate("ERROR")),
+]
+PASSING = (ModelOverloadedError, ModelConnectionError)
+
+
+def stream_of(*events: Any) -> Reply:
+    """A stream that ends as those do that are complete."""
+    return Reply([*(f"data: {json.dumps(event)}\n\n".encode() for event in events), b"data: [DONE]\n\n"])
+
+
+@pytest.mark.parametrize(("name", "events"), LOST_IN_STREAMS)
+async def test_a_model_that_is_lost_in_a_stream_gives_no_answer(name: str, events: list[Any]) -> None:
+    """
+    A stream of status 200 that tells of a failure, or ends early, is an error that is retried, not half an answer.
+    """
+    async with playing(APIS[name], stream_of(HALF[name], *events)) as (model, _):
+        with pytest.raises(PASSING) as caught:
+            await ask(model)
+    assert caught.value.has_begun
+
+
+@pytest.mark.parametrize(("name", "body"), LOST_WHOLE)
+async def test_a_model_that_is_lost_gives_no_whole_answer(name: str, body: Any) -> None:
+    """
+    A body of status 200 that tells of a failure is an error that is retried, whatever else is in it.
+    """
+    async with playing(APIS[name], whole(body), whole(body)) as (model, _):
+        for stream in (False, True):
+            with pytest.raises(PASSING):
+                await ask(model, stream=stream)
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=APIS)
+@pytest.mark.parametrize("data", ['{"message":"upstream lost","code":502}', "upstream lost"])
+async def test_an_event_that_is_named_an_error_is_one(api: Api, data: str) -> None:
+    """
+    An event `error` with the fields of an error alone, or with plain text, is an error with these words.
+    """
+    async with playing(api, Reply([f"event: error\ndata: {data}\n\n".encode()])) as (model, _):
+        with pytest.raises(ModelOverloadedError, match="upstream lost"):
+            await ask(model)
+
+
+async def test_a_run_whose_model_was_lost_asks_again_or_fails(autojump_clock: MockClock) -> None:
+    """
+    Before its first fragment, a lost answer is asked for again; after it, the run raises, and none of it is stored.
+    """
+    api = APIS["openai"]
+    half = stream_of(HALF["openai"], choice("delta", "error"))
+    async with playing(api, stream_of({"error": LOST}), streamed(api.text), half) as (model, _):
+        runner = runner_for(LlmAgent(name="a", model=model))
+        config = RunConfig(streaming_mode=StreamingMode.SSE)
+        events, _ = await run_to_end(runner, run_config=config)
+        assert events[-1].text == TEXT
+        with pytest.raises(ModelOverloadedError, match="broke off"):
+            await run_to_end(runner, run_config=config)
+        [told] = [event for event in await stored_events(runner) if event.error_code]
+    assert (told.error_code, told.content) == ("ModelOverloadedError", None)
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS)

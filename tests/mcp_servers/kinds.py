@@ -32,7 +32,6 @@ class Seen:
         self.has_started = anyio.Event()
         self.has_cancelled = anyio.Event()
 
-
     def note(self, what: str) -> None:
         """Write it down."""
         if self._path is not None:
@@ -89,6 +88,11 @@ def made(seen: Seen | None = None, **options: Any) -> MCPServer:
     async def large(size: int) -> str:
         """A large text."""
         return "x" * size
+
+    @server.tool()
+    async def blocks(count: int) -> types.CallToolResult:
+        """Empty texts."""
+        return types.CallToolResult(content=[types.TextContent(text="")] * count)
 
     @server.tool()
     async def odd_media() -> types.CallToolResult:

@@ -267,6 +267,33 @@ async def test_a_wrong_key_is_told_without_the_key() -> None:
     assert [problem[-7:] for problem in server.problems] == ["-first.", "second."]
 
 
+@pytest.mark.parametrize("how", ["error", "close", "end of a turn"])
+async def test_a_key_that_the_server_repeats_is_told_nowhere(how: str) -> None:
+    """What a server says of a failure is told without the key, and with its control characters escaped."""
+    header = "token-of-a-gateway"
+    repeated = f"\x1b[31m{KEY} {header}\x07"
+
+    async def play(line: Line) -> None:
+        if how == "error":
+            await line.say(error={"code": 503, "message": repeated, "status": repeated})
+        elif how == "close":
+            await line.peer.close(1011, repeated)
+        else:
+            await line.content(turnComplete=True, turnCompleteReason=repeated)
+
+    told = ""
+    headers = {"x-gateway-authorization": f"Bearer {header}"}
+    async with served(GeminiLiveServer(play), headers=headers) as model:
+        async with model.connect(asked()) as connection, aclosing(connection.receive()) as responses:
+            try:
+                response = await anext(responses)
+                told = f"{response.error_code} {response.error_message}"
+            except ModelOverloadedError as error:
+                told = str(error)  # as it is caught inside of the block
+    assert "[the key] [the key]" in told
+    assert not {"\x1b", "\x07"} & set(told)
+
+
 async def test_a_server_that_does_not_accept_the_setup_is_not_waited_for() -> None:
     """It may be silent, close, or not be there; each is an error of its own."""
 

@@ -4,10 +4,12 @@ The transport against servers that behave oddly on the socket: when they close, 
 
 from __future__ import annotations
 
+import gzip
 import logging
 import socket
 import struct
 import threading
+import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -21,6 +23,8 @@ from minirun.errors import (
     ModelAuthenticationError,
     ModelConnectionError,
     ModelError,
+    ModelOverloadedError,
+    ModelRateLimitedError,
     ModelRequestError,
 )
 from minirun.models import LlmResponse
@@ -33,6 +37,7 @@ STREAM = (
     b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 )
 KEY = "sk-VERYSECRET"
+PACKED = [b"?", gzip.compress(bytes(2**24)), gzip.compress(gzip.compress(bytes(2**24)))]  # the last has 100 bytes
 
 
 def response(body: bytes, status: str = "200 OK", kind: str = "text/event-stream", more: str = "") -> bytes:
@@ -250,6 +255,47 @@ async def test_a_response_is_bounded(monkeypatch: pytest.MonkeyPatch, stream: bo
                 async for _ in responses:
                     pass
     assert sent < 2**24
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "deflate", "br", "GZIP"])
+@pytest.mark.parametrize("status", ["200 OK", "500 No", "429 Slow"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_is_packed_is_not_unpacked(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, status: str, stream: bool
+) -> None:
+    """
+    A body in an encoding, which no request asks for, is a ModelError; an error keeps the type of its status.
+    """
+    unpacked: list[object] = []
+    monkeypatch.setattr(zlib, "decompressobj", lambda *args: unpacked.append(args))
+    body = PACKED[encoding.count("gzip")]
+
+    async def handle(connection: trio.SocketStream, number: int) -> None:
+        await has_request(connection)
+        kind = "text/event-stream" if stream else "application/json"
+        await connection.send_all(response(body, status, kind, f"content-encoding: {encoding}\r\n"))
+
+    kinds = {"200": ModelError, "500": ModelOverloadedError, "429": ModelRateLimitedError}
+    async with serving(handle) as (model, _):
+        with pytest.raises(ModelError, match="in the encoding") as caught:
+            async with aclosing(model.generate_content_async(request("hi"), stream)) as responses:
+                async for _ in responses:
+                    pass
+    assert type(caught.value) is kinds[status[:3]]
+    assert not unpacked
+
+
+async def test_the_encoding_identity_is_none() -> None:
+    """
+    A response that names the encoding that was asked for is read.
+    """
+
+    async def handle(connection: trio.SocketStream, number: int) -> None:
+        await has_request(connection)
+        await connection.send_all(response(STREAM, more="content-encoding: identity\r\n"))
+
+    async with serving(handle) as (model, _):
+        assert (await ask(model)).finish_reason == "STOP"
 
 
 async def test_the_key_goes_nowhere_else(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

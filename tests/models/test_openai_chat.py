@@ -311,7 +311,9 @@ async def test_the_sdks_client_sends_the_requests() -> None:
     slow = whole(API.error("rate_limit_error", "slow down"), 429)
     slow.headers["retry-after"] = "2"
     begun = fixture("chat_text.sse")[:600].rpartition(b"\n\n")[0] + b"\n\n"
+    lost = b'data: {"error":"upstream lost"}\n\n'
     server.script += [streamed("chat_text.sse"), whole(API.whole), slow, Reply([begun, API.error_event])]
+    server.script.append(Reply([begun, lost]))
     async with served(server) as url, AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY) as client:
         model = OpenAIChat("gpt-5", client=client)
         for stream in (True, False):
@@ -324,9 +326,11 @@ async def test_the_sdks_client_sends_the_requests() -> None:
         with pytest.raises(ModelOverloadedError) as overloaded:
             await ask(model)
         assert overloaded.value.has_begun
+        with pytest.raises(ModelOverloadedError, match="upstream lost"):
+            await ask(model)
         await model.aclose()
         assert not client.is_closed()
-    assert len(server.asked) == 4
+    assert len(server.asked) == 5
 
 
 @leaves_generators

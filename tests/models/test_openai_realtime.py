@@ -626,6 +626,45 @@ async def test_what_ends_a_conversation_is_a_typed_error(step: Step, error: type
         assert chat.said == "one"
 
 
+REPEATED = {"code": f"\x1b[31m{KEY}", "message": f"no such key: {KEY}\x07"}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Send([{"type": "error", "error": REPEATED}]),
+        Send([{"type": "error", "error": {**REPEATED, "code": "session_expired"}}]),
+        Send([{
+            "type": "conversation.item.input_audio_transcription.failed", "item_id": "i", "error": REPEATED,
+        }]),
+        End("failed", {"error": REPEATED}),
+        Close(1011, f"\x1b[31m{KEY}"),
+    ],
+    ids=["error", "expired", "transcription", "failed", "close"],
+)  # fmt: skip
+async def test_a_key_that_the_server_repeats_is_told_nowhere(step: Step) -> None:
+    """
+    What a server says of a failure is told without the key, and with its control characters escaped.
+    """
+    async with chatting(RealtimeServer([step])) as chat:
+        await chat.say("hi")
+        said = []
+        try:
+            await chat.until(lambda response: response.error_code or response.custom_metadata)
+        except ModelError as error:
+            said.append(str(error))
+            if isinstance(step, Close):  # the sender is told the same
+                with pytest.raises(ModelConnectionError) as caught:
+                    await chat.say("still there?")
+                said.append(str(caught.value))
+        for each in chat.responses:
+            said += [each.error_code or "", each.error_message or "", *map(str, (each.custom_metadata or {}).values())]
+    told = "".join(said)
+    assert "[the key]" in told
+    assert KEY not in told
+    assert not {"\x1b", "\x07"} & set(told)
+
+
 async def test_what_connecting_fails_with() -> None:
     """
     A wrong key (which the error does not show), a session that is refused, or never comes, are errors on entering.

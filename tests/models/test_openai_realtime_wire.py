@@ -505,6 +505,22 @@ def test_an_utterance_without_a_name(kind: str) -> None:
     assert told.item_id is None
 
 
+def test_a_call_that_the_server_repeats_is_told_once() -> None:
+    """
+    A call whose `call_id` comes again in the same response, also in another item, is one call.
+    """
+    talk = Talk()
+    talk.begin()
+    item = {"type": "function_call", "name": "look", "call_id": "c1", "arguments": "{}"}
+    for id in ("i1", "i1", "i2"):
+        talk.state.take({"type": "response.output_item.done", "item": {**item, "id": id}})
+    output = [{**item, "id": "i1"}, {**item, "id": "i3"}, {**item, "id": "i4", "call_id": "c2"}]
+    response = {"id": "r1", "status": "completed", "output": output}
+    [[end], _] = talk.state.take({"type": "response.done", "response": response})
+    assert end.content is not None
+    assert [call.id for call in end.content.calls] == ["c1", "c2"]
+
+
 # --- texts in pieces --------------------------------------------------------------------------------------------------
 
 

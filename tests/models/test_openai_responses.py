@@ -5,9 +5,11 @@ OpenAI's responses: items in and out, and what of them goes back.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import attrs
 import pytest
 from openai import AsyncOpenAI
 
@@ -18,6 +20,7 @@ from minirun.errors import (
     ModelRateLimitedError,
     ModelRefusedError,
 )
+from minirun.models import LlmResponse
 from minirun.models._seals import opened, sealed
 from minirun.models._sse import SseReader
 from minirun.models.openai import OpenAIResponses
@@ -366,6 +369,54 @@ async def test_a_response_that_failed_is_an_error(code: str, error: type[Excepti
         for stream in (True, False):
             with pytest.raises(error, match="so it is"):
                 await ask(model, stream=stream)
+
+
+def without(value: Any, names: Sequence[str]) -> Any:
+    """A JSON value without the keys of these names."""
+    if isinstance(value, list):
+        return [without(item, names) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: without(item, names) for name, item in value.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [
+        ("responses_text.sse", ["output_index", "content_index"]),
+        ("responses_text.sse", ["output_index", "content_index", "item_id"]),
+        ("responses_text.sse", ["output_index", "content_index", "item_id", "id"]),
+        ("responses_calls.sse", ["output_index"]),
+    ],
+)
+async def test_a_stream_without_positions_is_read_once(name: str, left_out: list[str]) -> None:
+    """
+    Items are known by id, or by order, where a server (llama.cpp is one) sends no `output_index`.
+    """
+    told = [json.loads(line[6:]) for line in fixture(name).decode().splitlines() if line.startswith("data: {")]
+    async with playing(API, streamed(name), events(*without(told, left_out))) as (model, _):
+        expected, found = await ask(model), await ask(model)
+    assert parts_of(found) == parts_of(expected)
+
+
+def parts_of(found: list[LlmResponse]) -> list[list[Part]]:
+    """The parts of each response, without their seals, which hold whole items."""
+    contents = [response.content for response in found if response.content is not None]
+    return [[attrs.evolve(part, thought_signature=None) for part in content.parts] for content in contents]
+
+
+@pytest.mark.parametrize("value", [[], {}, "1", None, 1.5])
+async def test_an_index_that_is_no_number_is_as_if_it_were_not_there(value: Any) -> None:
+    """
+    A stream whose indexes are lists, objects or texts is read by its ids.
+    """
+    told = [json.loads(line[6:]) for line in fixture("responses_text.sse").decode().splitlines() if "data: {" in line]
+    for event in told:
+        event |= {index: value for index in ("output_index", "content_index") if index in event}
+    async with playing(API, events(*told)) as (model, _):
+        response = await answer(model)
+    assert response.content is not None
+    assert response.content.text == TEXT
 
 
 async def test_every_byte_may_be_the_last() -> None:

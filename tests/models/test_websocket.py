@@ -5,6 +5,7 @@ The websocket under live connections: what it keeps, what it gives up, and how i
 from __future__ import annotations
 
 import datetime
+import logging
 import socket
 import ssl
 from contextlib import aclosing
@@ -100,6 +101,28 @@ async def test_a_ping_is_answered_while_the_client_waits() -> None:
     assert answered.is_set()
 
 
+async def test_messages_in_one_piece_with_the_handshake_arrive_at_once() -> None:
+    """
+    A message and a ping that come in the same piece as the response to the handshake are received and answered.
+    """
+    piece = bytearray()
+    answered = trio.Event()
+
+    async def serve(peer: Peer) -> None:
+        peer.protocol.send_text(b'{"type":"session.created"}')
+        peer.protocol.send_ping(b"are you there?")
+        await peer.raw(b"".join([bytes(piece), *peer.protocol.data_to_send()]))
+        while not any(b"are you there?" in bytes(event.data) for event in peer.protocol.events_received()):  # type: ignore[union-attr]
+            peer.protocol.receive_data(bytes(await peer.stream.receive_some(1000)))
+        answered.set()
+        await trio.sleep_forever()
+
+    with trio.fail_after(PATIENCE_S):
+        async with websockets_at(serve, answer=piece) as url, connected(url, headers={}) as connection:
+            assert await connection.next_message() == b'{"type":"session.created"}'
+            await answered.wait()  # nobody receives meanwhile
+
+
 async def test_headers_reach_the_server() -> None:
     """
     The headers, the path and the query are the caller's.
@@ -113,6 +136,27 @@ async def test_headers_reach_the_server() -> None:
     async with websockets_at(serve) as url, connected(f"{url}/v1?model=m", headers={"authorization": "k"}):
         pass
     assert (seen[0].path, seen[0].headers["authorization"]) == ("/v1?model=m", "k")
+
+
+async def test_no_log_has_a_header(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    At DEBUG, a connection logs nothing (the headers of its handshake hold the key), and registers no logger.
+    """
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "websockets.client")
+    before = set(logging.root.manager.loggerDict)
+
+    async def serve(peer: Peer) -> None:
+        await peer.send("{}")
+        await peer.raw(b"\xff" * 100)  # what is no frame is logged as an error
+
+    async with websockets_at(serve) as url:
+        with pytest.raises(ModelError):
+            async with connected(url, headers={"authorization": "Bearer sk-secret"}) as connection:
+                await connection.next_message()
+                await connection.next_message()
+    assert [record.name for record in caplog.records if record.name != "websockets.server"] == []
+    assert set(logging.root.manager.loggerDict) - before <= {"websockets.server"}
 
 
 # --- a reader that is slow --------------------------------------------------------------------------------------------

@@ -478,6 +478,18 @@ def test_calls_and_their_responses() -> None:
         writer.content(user(result("b")), True, None)
 
 
+def test_a_call_that_the_server_repeats_is_told_once() -> None:
+    """A call with the id of one of this turn, or of one that has no response yet, is the same call."""
+    writer, reader, _ = opened()
+    ((told,),) = [read(reader, toolCall=called("a", "a", "b"))]
+    assert [call.id for call in told["content"].calls] == ["a", "b"]
+    writer.content(user(result("a")), True, None)
+    assert read(reader, toolCall=called("a")) == []
+    read(reader, serverContent={"turnComplete": True})
+    ((told,),) = [read(reader, toolCall=called("b", "a"))]
+    assert [call.id for call in told["content"].calls] == ["a"]
+
+
 def test_responses_go_before_what_is_said_with_them() -> None:
     """One content may have both."""
     writer, reader, _ = opened()

@@ -42,8 +42,8 @@ TOLD = "DESIGN §7: what fails in a tool is an error response to the model, and 
 CONVERTED = "a result is stored as JSON, by the type that it has"
 USER_LAST = "the user's side speaks last in every request, as strict providers want it"
 
-_PLANNERS = "the tags are taken away, the words differ, and a plan alone is no answer: test_planners.py"
-_CODE = "a failure too many fails the run, and code alone is no answer: test_code_executors.py"
+_PLANNERS = "PlanReActPlanner is refused with advice: test_adk_names.py"
+_CODE = "code executors are refused with advice: test_adk_names.py"
 _HUMAN = "waiting for a human comes with a later version, inside called agents, too"
 _STYLES = "weakness 34: there is one way to call an agent, AgentTool, and one to hand over, transfer"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from minirun import App, BaseAgent
+from minirun import App, BaseAgent, Event
 from minirun.plugins import (
     BasePlugin,
     ContextFilterPlugin,
@@ -23,7 +23,7 @@ from minirun.plugins import (
     LoggingPlugin,
     SaveFilesAsArtifactsPlugin,
 )
-from minirun.runtime import Commit, InvocationContext
+from minirun.runtime import InvocationContext
 from minirun.simulation import Outcome, SeededChoices, World, simulate
 
 from ..worlds import WORLDS
@@ -40,8 +40,8 @@ class Silent(BasePlugin):
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
         assert invocation_context.status != "running"
 
-    def told(self, commit: Commit) -> None:
-        assert commit.event.seq is not None
+    def told(self, event: Event) -> None:
+        assert event.seq is not None
 
 
 def tracing(folder: Path) -> BasePlugin:

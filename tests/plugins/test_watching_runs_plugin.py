@@ -12,7 +12,6 @@ from minirun import App, Event, InMemoryRunner, InvocationContext, LlmAgent, Par
 from minirun.agents import BaseAgent
 from minirun.errors import ConfigurationError, DeadlineExceededError
 from minirun.plugins import BasePlugin
-from minirun.runtime import Commit
 from minirun.sessions import InvocationStatus
 from minirun.testing import ScriptedLlm
 
@@ -27,7 +26,7 @@ class Watching(BasePlugin):
         self.resumed: list[bool] = []
         self.running: list[InvocationStatus] = []
         self.ended: list[InvocationStatus] = []
-        self.commits: list[Commit] = []
+        self.commits: list[Event] = []
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
         self.resumed.append(invocation_context.is_resumed)
@@ -106,65 +105,7 @@ async def test_a_run_that_goes_on_says_so() -> None:
     await run_to_end(runner, run.pending[0].reply("yes"))
     assert plugin.resumed == [False, True]
     assert plugin.ended == [InvocationStatus.PAUSED, InvocationStatus.COMPLETED]
-    assert [commit.event.text for commit in plugin.commits if commit.event.text] == ["one", "two"]
-
-
-async def test_a_commit_tells_how_long_an_event_took_and_what_was_unread(autojump_clock: MockClock) -> None:
-    """Waiting for the caller, and for a slow store, are told apart; partial events are not stored, but unread."""
-    plugin = Watching()
-
-    async def talk(ctx: InvocationContext) -> None:
-        await ctx.emit(Event(message="one"))
-        for _ in range(3):
-            await ctx.emit(Event(message="bit", partial=True))
-        await ctx.emit(Event(message="two"))
-
-    runner = runner_with(talk, plugin)
-    async with runner.run_async(**PLACE, new_message="go") as run:
-        writer = run._invocation.committer._writer  # type: ignore[union-attr]
-        append = writer.append
-
-        async def slow(event: Event, **options: Any) -> Event:
-            await trio.sleep(2)
-            return await append(event, **options)
-
-        writer.append = slow  # type: ignore[method-assign]
-        async for event in run:
-            if event.text == "one":
-                await trio.sleep(1)
-    commits = [(c.event.text, c.event.seq, c.wait_s, c.store_s, c.unread) for c in plugin.commits]
-    assert commits == [("one", 2, 0, 2, 0), ("two", 3, 0, 2, 0)]
-
-
-async def test_waiting_for_ones_turn_is_told(autojump_clock: MockClock) -> None:
-    """Of two that speak at once, one waits until the caller has taken what the other has said."""
-    plugin = Watching()
-
-    async def talk(ctx: InvocationContext) -> None:
-        async with trio.open_nursery() as nursery:
-            for text in ("a", "b"):
-                nursery.start_soon(ctx.emit, Event(message=text))
-
-    runner = runner_with(talk, plugin)
-    async with runner.run_async(**PLACE, new_message="go") as run:
-        async for _ in run:
-            await trio.sleep(3)
-    assert [(commit.wait_s, commit.store_s) for commit in plugin.commits] == [(0, 0), (3, 0)]
-
-
-async def test_what_is_unread_is_counted(autojump_clock: MockClock) -> None:
-    """While the caller is busy, fragments wait in its queue."""
-    plugin = Watching()
-
-    async def talk(ctx: InvocationContext) -> None:
-        for _ in range(3):
-            await ctx.emit(Event(message="bit", partial=True))
-        await ctx.emit(Event(message="two"))
-
-    async with runner_with(talk, plugin).run_async(**PLACE, new_message="go") as run:
-        await trio.sleep(1)
-        await run.wait()
-    assert [commit.unread for commit in plugin.commits] == [3]
+    assert [event.text for event in plugin.commits if event.text] == ["one", "two"]
 
 
 async def test_conflicts_are_seen_where_they_are_known() -> None:
@@ -172,7 +113,7 @@ async def test_conflicts_are_seen_where_they_are_known() -> None:
     plugin = Watching()
     agents = [LlmAgent(name=name, model=ScriptedLlm([name]), output_key="said") for name in ("p", "q")]
     await run_to_end(runner_with(ParallelAgent(name="both", sub_agents=agents), plugin))
-    assert [list(commit.event.actions.state_conflicts) for commit in plugin.commits] == [[], ["said"]]
+    assert [list(event.actions.state_conflicts) for event in plugin.commits] == [[], ["said"]]
 
 
 async def test_a_watcher_that_raises_fails_the_run_at_its_end() -> None:
@@ -182,7 +123,7 @@ async def test_a_watcher_that_raises_fails_the_run_at_its_end() -> None:
         async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
             invocation_context.watch_commits(self.told)
 
-        def told(self, commit: Commit) -> None:
+        def told(self, event: Event) -> None:
             raise LookupError("watcher")
 
     said: list[str] = []
@@ -202,5 +143,5 @@ async def test_what_is_no_function_cannot_watch() -> None:
     async def watch(ctx: InvocationContext) -> None:
         ctx.watch_commits("me")  # type: ignore[arg-type]
 
-    with pytest.raises(ConfigurationError, match="expected a function of a Commit, found 'me'"):
+    with pytest.raises(ConfigurationError, match="expected a function of an event, found 'me'"):
         await run_to_end(runner_with(watch, Watching()))

@@ -58,10 +58,6 @@ from .test_public_lists import LISTS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 WORKING_SHARE_MIN = 0.90
-# Packages that are not there yet: their lines count as failing, and fail without a sentence.
-COMING = tuple(
-    name for name in ("minirun.planners", "minirun.code_executors") if importlib.util.find_spec(name) is None
-)
 
 
 # --- the import lines of samples --------------------------------------------------------------------------------------
@@ -99,8 +95,7 @@ def test_import_lines_of_samples_work_with_the_name_of_the_package_replaced() ->
         working += count if failure is None else 0
         if failure is not None:
             print(f"{count:3} {statement}: {failure}")
-            if not any(package in statement for package in COMING) or "minirun has no" in failure:
-                assert re.match(r"minirun has no .+: .+", failure), statement
+            assert re.match(r"minirun has no .+: .+", failure), statement
     print(f"{working} of {total} work: {working / total:.1%}")
     assert total == 160
     assert working / total >= WORKING_SHARE_MIN
@@ -111,8 +106,6 @@ def test_paths_of_adk_lead_to_the_public_lists() -> None:
     Every path in the table can be imported where what answers for it can, in a fresh interpreter, too.
     """
     for path, stand in PATHS.items():
-        if f"minirun.{stand.lists[0]}" in COMING:
-            continue
         module = importlib.import_module(f"minirun.{path}")
         for name in importlib.import_module(f"minirun.{stand.lists[0]}").__all__:
             if name != "KeyringCredentialService":
@@ -157,7 +150,7 @@ def test_the_table_of_what_is_missing_has_nothing_that_is_here() -> None:
     assert len(advised) > 10
     for name in advised:
         module, _, attribute = f"minirun{name}".rpartition(".")
-        if not module.startswith(COMING) and attribute != "simulation" and attribute != "KeyringCredentialService":
+        if attribute != "simulation" and attribute != "KeyringCredentialService":
             assert getattr(importlib.import_module(module), attribute)
 
 

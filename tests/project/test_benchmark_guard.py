@@ -104,13 +104,13 @@ async def test_a_chunk_costs_a_few_times_its_floor() -> None:
     await assert_at_most(8, mine, Work("its floor", bare, STREAMS))
 
 
-async def test_a_chunk_with_the_answer_so_far_costs_at_most_three_chunks() -> None:
-    """A chunk of a typed table, with its rows so far, costs at most three times what the same chunk costs as text."""
+async def test_a_chunk_with_the_answer_so_far_costs_at_most_five_chunks() -> None:
+    """A chunk of a table, with its rows so far, costs at most five times what the same chunk costs as text."""
     config = RunConfig(streaming_mode=StreamingMode.SSE)
     text, typed = (runner_of(table_agent(CHUNKS, tp), InMemorySessionService()) for tp in (None, list[Seats]))
     floor = attrs.evolve(await taking_turns("a chunk", text, config=config), repeats=STREAMS)
     mine = attrs.evolve(await taking_turns("a chunk with rows", typed, config=config), repeats=STREAMS)
-    await assert_at_most(3, mine, floor)
+    await assert_at_most(5, mine, floor)
 
 
 @pytest.mark.parametrize("store", ["memory", "file"])

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +30,6 @@ from minirun import (
 )
 from minirun.agents import LiveRequestQueue, LoopAgent
 from minirun.apps import EventsCompactionConfig, FirstLinesSummarizer
-from minirun.code_executors import BaseCodeExecutor, UnsafeLocalCodeExecutor
 from minirun.credentials import AuthCredential
 from minirun.errors import MinirunError
 from minirun.events import Event, EventActions
@@ -72,13 +70,6 @@ def _tool() -> None:
     """Do nothing."""
 
 
-class Executor(BaseCodeExecutor):
-    """Runs nothing."""
-
-    def execute_code(self, *args: Any) -> Any:
-        """Never called."""
-
-
 class Entries(KeyValueStore):
     """Keeps nothing."""
 
@@ -97,8 +88,6 @@ MAKERS: dict[str, Callable[..., object]] = {
     "LoopAgent": partial(LoopAgent, name="loop"),
     "Agent": partial(LlmAgent, name="a"),  # ADK's name of LlmAgent, which comes first
     "LlmAgent": partial(LlmAgent, name="a"),
-    "BaseCodeExecutor": Executor,
-    "UnsafeLocalCodeExecutor": UnsafeLocalCodeExecutor,
     "KeyValueSessionService": lambda **given: KeyValueSessionService(Entries(), **given),
     "Budget": Budget,
     "RunConfig": RunConfig,
@@ -201,7 +190,7 @@ ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
 # What minirun itself makes and hands out, and bases whose subclasses above are tried.
 MADE_BY_MINIRUN = frozenset(
     {
-        "ArtifactVersion", "BaseTool", "Collected", "Commit", "Damage", "GenerateContentConfigDraft", "Invocation",
+        "ArtifactVersion", "BaseTool", "Collected", "Damage", "GenerateContentConfigDraft", "Invocation",
         "LiveCapabilities",
         "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "RestApiTool", "SavedSession",
         "Session", "Stored",

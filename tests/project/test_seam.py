@@ -23,7 +23,7 @@ PACKAGE = Path(minirun.__file__).parent
 # what starts MCP servers, starts processes and ends their groups. The command line reads the keys of providers, and the
 # token of MCP clients.
 EXEMPT = (
-    *("bridge/", "code_executors/_unsafe_local.py", "env.py", "simulation/", "tools/mcp/_stdio.py"),
+    *("bridge/", "env.py", "simulation/", "tools/mcp/_stdio.py"),
     *("cli/_ctrl_c.py", "cli/_load.py", "cli/_mcp.py", "cli/_simulate.py", "cli/_work.py", "cli/_workers.py"),
 )
 

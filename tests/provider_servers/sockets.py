@@ -120,6 +120,7 @@ async def websockets_at(
     *,
     tls: ssl.SSLContext | None = None,
     sent_bytes_max: int | None = None,
+    answer: bytearray | None = None,
 ) -> AsyncGenerator[str, None]:
     """
     The address, with `ws://` or `wss://`, at which each connection is handled, until the block ends.
@@ -129,6 +130,7 @@ async def websockets_at(
         refusal: How a handshake is refused; None: it is not.
         tls: With which certificate it is served.
         sent_bytes_max: How much of what it sends the kernel may keep for a client that does not read.
+        answer: Filled with the response to the handshake, which *handle* sends; None: it is sent before.
     """
 
     async def serve(tcp: trio.SocketStream) -> None:
@@ -139,7 +141,7 @@ async def websockets_at(
             stream = trio.SSLStream(tcp, tls, server_side=True, https_compatible=True)
         peer = Peer(stream, tcp, ServerProtocol(max_size=32 * 2**20))
         try:
-            if await _accepted(peer, refusal):
+            if await _accepted(peer, refusal, answer):
                 await handle(peer)
                 if peer.protocol.state is State.OPEN:
                     await peer.close()
@@ -163,7 +165,9 @@ async def websockets_at(
         raise failure
 
 
-async def _accepted(peer: Peer, refusal: Callable[[Request], Refusal | None]) -> bool:
+async def _accepted(
+    peer: Peer, refusal: Callable[[Request], Refusal | None], answer: bytearray | None
+) -> bool:
     """Shake hands; False if that is refused."""
     protocol = peer.protocol
     while peer.request is None:
@@ -182,5 +186,7 @@ async def _accepted(peer: Peer, refusal: Callable[[Request], Refusal | None]) ->
         told = Headers({**headers, "content-length": str(len(body))})
         response = Response(status, HTTPStatus(status).phrase, told, body)
     protocol.send_response(response)
+    if answer is not None:
+        answer += b"".join(protocol.data_to_send())
     await peer._flush()
     return refused is None and protocol.state is State.OPEN

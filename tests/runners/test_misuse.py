@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,12 +9,12 @@ import attrs
 import pytest
 import trio
 
-from minirun import App, BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, ToolContext
+from minirun import App, BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent
 from minirun.apps import EventsCompactionConfig, LlmEventSummarizer
 from minirun.errors import ModelContractError
 from minirun.models import BaseLlm, LlmRequest, LlmResponse
 from minirun.runtime import Run, RunScope
-from minirun.testing import ScriptedLlm, call
+from minirun.testing import ScriptedLlm
 from minirun.types import ModelContent
 
 PLACE: Any = {"user_id": "u", "session_id": "s", "new_message": "hi"}
@@ -161,28 +160,12 @@ async def test_a_summarizer_s_model_that_is_no_generator_is_told_to_yield() -> N
     assert "to be an async generator" in str(run.compaction_error)
 
 
-# --- a forgotten await ------------------------------------------------------------------------------------------------
+# --- agents below an agent --------------------------------------------------------------------------------------------
 
 
 class Speaker(BaseAgent):
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         await ctx.emit(Event(message="hi"))
-
-
-class Forgetful(BaseAgent):
-    """Forgets to await what it says."""
-
-    async def _run_async_impl(self, ctx: InvocationContext) -> None:
-        await ctx.emit(Event(message="one"))
-        ctx.emit(Event(message="two"))  # type: ignore[unused-coroutine]  # that is the mistake
-
-
-class Absent(BaseAgent):
-    """Forgets to await those below it."""
-
-    async def _run_async_impl(self, ctx: InvocationContext) -> None:
-        for agent in self.sub_agents:
-            agent.run_async(ctx)  # type: ignore[unused-coroutine]  # that is the mistake
 
 
 class Peer(BaseAgent):
@@ -201,89 +184,6 @@ class Parallel(BaseAgent):
             for number in range(3):
                 nursery.start_soon(ctx.emit, Event(message=f"{number}"))
             nursery.start_soon(self.sub_agents[0].run_async, ctx)
-
-
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("agent", [Forgetful(name="a"), Absent(name="a", sub_agents=[Speaker(name="b")])])
-async def test_a_forgotten_await_fails_the_run(agent: BaseAgent) -> None:
-    """
-    An agent that did not await what it said, or an agent that it ran, fails, and what it did await is stored.
-    """
-    runner = runner_of(agent)
-    said = []
-    with pytest.raises(TypeError, match=r"expected `await ctx\.emit\(event\)`.*'a' said, ran or did.*add the `await`"):
-        async with runner.run_async(**PLACE) as run:
-            async for event in run:
-                said.append(event.text)
-    assert said[:1] == (["one"] if isinstance(agent, Forgetful) else [""])
-
-
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_callback_that_forgets_an_await_fails_the_run() -> None:
-    """
-    A forgotten `await` in a callback is found, too.
-    """
-
-    async def before(callback_context: Any) -> None:
-        callback_context.emit(Event(message="one"))
-
-    agent = LlmAgent(name="a", model=ScriptedLlm(["hi"]), before_agent_callback=before)
-    with pytest.raises(TypeError, match=r"expected `await ctx\.emit\(event\)`"):
-        await runner_of(agent).run_debug("go", quiet=True)
-
-
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_tool_that_forgets_an_await_has_failed() -> None:
-    """
-    A forgotten `await` in a tool is an error that its model is told.
-    """
-
-    async def tell(tool_context: ToolContext) -> str:
-        """Tell."""
-        tool_context.emit(Event(message="one"))  # type: ignore[unused-coroutine]  # that is the mistake
-        return "told"
-
-    agent = LlmAgent(name="a", model=ScriptedLlm([call("tell"), "hi"]), tools=[tell])
-    events = await runner_of(agent).run_debug("go", quiet=True)
-    (response,) = events[1].get_function_responses()
-    assert "expected `await ctx.emit(event)`" in str(response.response["error"])
-
-
-class Careless(BaseAgent):
-    """Calls one method of its context without `await`, and drops what that returns."""
-
-    method: str
-    arguments: tuple[Any, ...] = ()
-
-    async def _run_async_impl(self, ctx: InvocationContext) -> None:
-        getattr(ctx, self.method)(*self.arguments)
-
-
-def async_methods() -> list[str]:
-    """The names of the public async methods of a context, as they are written."""
-    methods = {name: getattr(InvocationContext, name) for name in dir(InvocationContext) if not name.startswith("_")}
-    return [name for name, method in methods.items() if inspect.iscoroutinefunction(inspect.unwrap(method))]
-
-
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("method", async_methods())
-async def test_a_forgotten_await_of_any_method_of_a_context_fails_the_run(method: str) -> None:
-    """
-    What an agent asked its context to do, and did not await, has not happened: the run fails and says so.
-    """
-    needed = inspect.signature(getattr(InvocationContext, method)).parameters.values()
-    arguments = tuple("x" for each in needed if each.default is each.empty and each.kind in (0, 1))[1:]
-    with pytest.raises(TypeError, match=r"`await ctx\.step\(\.\.\.\)` and so on, found a call without `await`"):
-        await runner_of(Careless(name="a", method=method, arguments=arguments)).run_debug("go", quiet=True)
-
-
-async def test_async_methods_of_a_context_are_shown_as_they_are_written() -> None:
-    """
-    Their signatures and docstrings are there for `help()`, and awaiting them leaves nothing to complain of.
-    """
-    assert {"step", "save_artifact", "request_input", "progress", "sleep_until"} <= set(async_methods())
-    assert str(inspect.signature(ToolContext.load_artifact)).startswith("(self, filename: 'str', version: ")
-    assert str(ToolContext.step.__doc__).strip().startswith("Do something once")
 
 
 async def test_passing_on_the_events_of_an_agent_says_what_to_write() -> None:

@@ -9,14 +9,14 @@ from functools import partial
 import pytest
 import trio
 
-from minirun import BaseAgent, DatabaseSessionService, Event, InvocationContext, Runner
+from minirun import App, BaseAgent, DatabaseSessionService, Event, InvocationContext, Runner
 from minirun.sessions import BaseSessionService, InvocationStatus
 from minirun.sessions._postgres._work import CLAIM_S, DatabaseWork
 from minirun.sessions._work import Job, work_in
 
 from ..postgres import new_database
 from ..postgres_sessions import name_of, sql
-from .test_supervise import interrupt, statuses
+from .test_supervise import OverBudget, interrupt, statuses, texts
 
 PATIENCE_S = 120
 
@@ -208,6 +208,32 @@ async def test_what_a_worker_leaves_wakes_the_others() -> None:
                 await until(completed)
             nursery.cancel_scope.cancel()
         assert done == [("s", "one"), ("s", "two")]
+
+
+async def test_workers_store_once_what_a_plugin_answers_instead() -> None:
+    """Two workers try an invocation again that a plugin does not let go on: the log grows once, and then it goes on."""
+    async with workers(new_database(), 2) as services, trio.open_nursery() as nursery:
+        await interrupt(services[0], "s")
+        plugin, done = OverBudget(), list[tuple[str, str]]()
+        for service in services:
+            app = App("app", Slow(name="w", seconds=0, worker="w", done=done), plugins=[plugin])
+            runner = Runner(app=app, session_service=service)
+            nursery.start_soon(partial(runner.supervise, every_s=0.02))
+
+        async def tried() -> bool:
+            return len(plugin.asked) >= 4
+
+        await until(tried)
+        assert await texts(services[0], "s") == ["go", "", "over budget"]
+        assert await statuses(services[0]) == {"s": "interrupted"}
+        plugin.has_budget = True
+
+        async def completed() -> bool:
+            return await statuses(services[0]) == {"s": "completed"}
+
+        await until(completed)
+        nursery.cancel_scope.cancel()
+    assert len(done) == 1
 
 
 async def test_a_database_that_takes_no_claims_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ from trio.testing import MockClock
 
 from minirun import (
     AgentTool,
+    App,
     BaseAgent,
     Env,
     Event,
@@ -28,8 +29,10 @@ from minirun import (
     SqliteSessionService,
 )
 from minirun.errors import ConfigurationError, InvalidValueError, ServiceClosedError, StorageError
+from minirun.plugins import BasePlugin
 from minirun.sessions import BaseSessionService, SessionKey
 from minirun.testing import call
+from minirun.types import Content, ModelContent
 
 from ..ledger import forker
 from ..mortals import effects_beside
@@ -513,6 +516,56 @@ async def test_what_cannot_go_on_is_tried_later_and_later(
     with trio.move_on_after(5):
         await runner_of(service, tally).supervise()
     assert await statuses(service) == {"a": "completed"}
+
+
+class OverBudget(BasePlugin):
+    """Answers in the place of what is resumed, as long as there is no budget."""
+
+    def __init__(self) -> None:
+        super().__init__("over_budget")
+        self.has_budget = False
+        self.asked: list[float] = []
+
+    async def before_run_callback(self, *, invocation_context: InvocationContext) -> Content | None:
+        if self.has_budget or not invocation_context.is_resumed:
+            return None
+        self.asked.append(trio.current_time())
+        return ModelContent("over budget")
+
+
+@pytest.mark.parametrize("session", ["cut off", "timed"])
+async def test_what_a_plugin_answers_instead_of_is_tried_later_and_later(
+    session: str, service: BaseSessionService, autojump_clock: MockClock
+) -> None:
+    """It is stored once that a plugin has answered; later tries wait as after failures, and store nothing."""
+    tally, plugin = Tally(), OverBudget()
+    app = App("app", Worker(name="w", tally=tally), plugins=[plugin])
+    runner = Runner(app=app, session_service=service)
+    await interrupt(service, session)
+    if session == "timed":
+        plugin.has_budget = True
+        await resume(runner, session)
+        plugin.has_budget = False
+        await trio.sleep(60)
+    [before] = (await statuses(service)).values()
+    length, begun = len(await texts(service, session)), trio.current_time()
+    with trio.move_on_after(3600):
+        await runner.supervise(every_s=10)
+    waits = [round(later - earlier) for earlier, later in zip([begun, *plugin.asked], plugin.asked, strict=False)]
+    assert waits == [0, 20, 40, 80, 160, 320, 640, 1280]
+    assert (await texts(service, session))[length:] == ["", "over budget"]
+    assert await statuses(service) == {session: before}
+    assert await runner.resume_due() == []
+    plugin.has_budget = True
+    with trio.move_on_after(20):
+        await runner.supervise()
+    assert (await statuses(service), tally.ended) == ({session: "completed"}, [session])
+
+
+async def resume(runner: Runner, session: str) -> None:
+    """Go on with the invocation that was interrupted."""
+    async with runner.run_async(user_id="u", session_id=session, invocation_id=f"e-{session}") as run:
+        await run.wait()
 
 
 # --- what is due ------------------------------------------------------------------------------------------------------

@@ -141,10 +141,10 @@ async def test_a_bug_while_an_event_is_applied_fails_its_run(monkeypatch: pytest
     """Nobody is left asleep: `emit` raises it, and the run ends as with any other failure."""
     apply = Emission.apply
 
-    def fail_once(self: Emission, stored: Event, unread: int) -> None:
+    def fail_once(self: Emission, stored: Event) -> None:
         if stored.text == "bad":
             raise AssertionError("a bug")
-        apply(self, stored, unread)
+        apply(self, stored)
 
     monkeypatch.setattr(Emission, "apply", fail_once)
 

@@ -137,6 +137,23 @@ async def test_a_call_that_is_made_again_may_be_edited() -> None:
     assert SENT == [("bob", 7)]
 
 
+async def test_the_last_edit_of_a_call_counts() -> None:
+    """A person edits a call, and after a crash edits it again: the tool is called with the second arguments."""
+    tool = FunctionTool(send, require_confirmation=True, on_interrupted="ask")
+    service = InMemorySessionService()
+    waits = await run(runner_over(service, tool), "go")
+    await run(runner_over(service, tool), waits.pending[0].reply(True, args={"to": "bob", "amount": 3}))
+    log = await service.read_events(app_name="app", **PLACE, after_seq=0)
+    replied = next(i for i, event in enumerate(log) if i and event.author == "user")
+    cut = await cut_after(log, replied + 1)
+    SENT.clear()
+    async with runner_over(cut, tool).run_async(**PLACE, invocation_id=log[0].invocation_id) as running:
+        await running.wait()
+    assert SENT == []
+    await run(runner_over(cut, tool), running.pending[0].reply(True, args={"to": "carol", "amount": 9}))
+    assert SENT == [("carol", 9)]
+
+
 @pytest.mark.parametrize(
     ("value", "more", "message"),
     [

@@ -18,7 +18,15 @@ import trio.testing
 from trio.testing import MockClock
 
 from minirun import App, BaseAgent, Event, InvocationContext, ParallelAgent, RunConfig, Runner
-from minirun.errors import DeadlineExceededError, LlmCallsLimitExceededError, ReplayError, StorageBusyError
+from minirun.errors import (
+    DeadlineExceededError,
+    LlmCallsLimitExceededError,
+    ReplayError,
+    StorageBusyError,
+    StorageConnectionError,
+    StorageError,
+    StorageUncertainError,
+)
 from minirun.plugins import BasePlugin
 from minirun.runtime import Run
 from minirun.runtime._endings import ENDINGS, Closes, Stop, ending_of, stopped_by
@@ -56,6 +64,7 @@ MEANING = {
     Stop.SUPERVISOR: (INTERRUPTED, INTERRUPTED),
     Stop.INTERRUPT: (FAILED, PAUSED),
     Stop.FAILURE: (FAILED, FAILED),
+    Stop.STORE: (INTERRUPTED, INTERRUPTED),
     Stop.NOTHING_NEW: (INTERRUPTED, PAUSED),
 }
 """By what has stopped the agents: how the invocation is recorded without and with an open question."""
@@ -67,7 +76,7 @@ def test_what_each_row_means(stop: Stop, waits: bool) -> None:
     """The status says what is closed: an end closes all, a pause what does not wait, and an interruption nothing."""
     ending = ENDINGS[stop][waits]
     assert ending.status is MEANING[stop][waits]
-    if stop in (Stop.SUPERVISOR, Stop.NOTHING_NEW):  # somebody else goes on, or nothing has happened
+    if ending.status is INTERRUPTED or stop is Stop.NOTHING_NEW:  # a worker resumes it, or nothing has happened
         assert ending.closes is Closes.NONE
     else:
         assert ending.closes is (Closes.NOT_WAITING if ending.status is PAUSED else Closes.ALL)
@@ -132,6 +141,16 @@ async def test_an_exception_counts_more_than_a_cancellation_and_ctrl_c_more_than
             assert stopped_by(error, has_left=has_left, is_supervised=is_supervised) is Stop.FAILURE
         for error in interrupts:
             assert stopped_by(error, has_left=has_left, is_supervised=is_supervised) is Stop.INTERRUPT
+
+
+@pytest.mark.parametrize("kind", [StorageBusyError, StorageConnectionError, StorageUncertainError])
+def test_a_transient_failure_of_the_store_is_told_from_others(kind: type[StorageError]) -> None:
+    """If it is the failure that stands for the run; whoever has left."""
+    for has_left, is_supervised in product([False, True], repeat=2):
+        for error in (kind("x"), group(kind("x"), ValueError())):
+            assert stopped_by(error, has_left=has_left, is_supervised=is_supervised) is Stop.STORE
+        for error in (StorageError("x"), group(ValueError(), kind("x"))):
+            assert stopped_by(error, has_left=has_left, is_supervised=is_supervised) is Stop.FAILURE
 
 
 # --- programs that end so ---------------------------------------------------------------------------------------------

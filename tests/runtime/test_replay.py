@@ -361,6 +361,143 @@ async def test_what_fails_before_it_has_gone_on_ends_nothing() -> None:
     assert (run.status, run.answer and run.answer.text) == ("completed", "done")
 
 
+class Refusing(BasePlugin):
+    """Answers, or raises, in the place of a resumed invocation, as often as it is told."""
+
+    def __init__(self, *, times: int, how: str = "content") -> None:
+        super().__init__("refusing")
+        self.left, self.how, self.asked = times, how, 0
+
+    async def before_run_callback(self, *, invocation_context: InvocationContext) -> Content | None:
+        if not invocation_context.is_resumed:
+            return None
+        self.asked += 1
+        if self.left == 0:
+            return None
+        self.left -= 1
+        if self.how == "raise":
+            raise ValueError("over budget")
+        return Content(parts=[Part(text=f"over budget {self.left}" if self.how == "another" else "over budget")])
+
+
+def refusing_runner(agent: BaseAgent, plugin: BasePlugin, service: BaseSessionService | None = None) -> Runner:
+    """A runner as a new process would make it, of an app with this plugin."""
+    service = InMemorySessionService() if service is None else service
+    app = App(name="app", root_agent=agent, plugins=[plugin])
+    return Runner(app=app, session_service=service, auto_create_session=True)
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", ["paused", "interrupted"])
+async def test_content_in_the_place_of_a_resumed_invocation_is_stored_once(kind: str, store: str) -> None:
+    """A second resume with the same content stores nothing; status and open requests stay, until one passes."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="begun"))
+        if kind == "interrupted" and not ctx.is_resumed:
+            ctx_left.set()
+            await trio.sleep_forever()
+        await ctx.request_input("?")
+
+    ctx_left, plugin, lengths = trio.Event(), Refusing(times=3), []
+    async with SqliteSessionService(":memory:") if store == "sqlite" else InMemorySessionService() as service:
+        runner = refusing_runner(one("a", logic), plugin, service)
+        scope = runner.run_async(**PLACE, new_message="go")
+        async with scope.supervised(None) as run, trio.open_nursery() as nursery:
+            nursery.start_soon(run.wait)
+            if kind == "interrupted":
+                await ctx_left.wait()
+                nursery.cancel_scope.cancel()
+        before = len(await log_of(runner))
+        for _ in range(3):
+            again = refusing_runner(one("a", logic), plugin, service)
+            refused = await run_to_its_end(again, invocation_id=run.invocation_id)
+            assert (refused.status, len(refused.pending)) == (kind, int(kind == "paused"))
+            assert refused.answer is not None
+            assert refused.answer.text == "over budget"
+            assert await statuses(service) == [kind]
+            lengths.append(len(await log_of(runner)) - before)
+        assert lengths == [2, 2, 2]  # that somebody went on, and the content
+        passed = await run_to_its_end(runner, invocation_id=run.invocation_id)
+        assert (passed.status, plugin.asked, len(passed.pending)) == ("paused", 4, 1)
+
+
+def paying() -> ScriptedLlm:
+    """A model that calls once; what a plugin has said meanwhile does not change that."""
+
+    def answer(request: LlmRequest) -> Any:
+        is_paid = any(part.function_response for content in request.contents for part in content.parts)
+        return "done" if is_paid else call("pay")
+
+    return ScriptedLlm(answer)
+
+
+@pytest.mark.parametrize("how", ["content", "another", "raise"])
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("asks", ["permission", "input"])
+async def test_a_reply_to_what_a_plugin_does_not_let_go_on_is_kept(asks: str, times: int, how: str) -> None:
+    """The call that was approved meanwhile is made by the next run that passes `before_run_callback`, and once."""
+    made: list[str] = []
+
+    async def pay(tool_context: ToolContext) -> str:
+        """Pay."""
+        if asks == "input":
+            made.append(await tool_context.request_input("to whom?"))
+        else:
+            made.append("bob")
+        return "paid"
+
+    def runner(service: BaseSessionService | None, plugin: BasePlugin) -> Runner:
+        tool = FunctionTool(pay, require_confirmation=asks == "permission")
+        return refusing_runner(LlmAgent(name="a", model=paying(), tools=[tool]), plugin, service)
+
+    plugin = Refusing(times=times, how=how)
+    begun = runner(None, plugin)
+    question = await waits(begun)
+    message: dict[str, Any] = {"new_message": question.reply(True if asks == "permission" else "bob")}
+    for _ in range(times):
+        again = runner(begun.session_service, plugin)
+        if how == "raise":
+            with pytest.raises(ValueError, match="over budget"):
+                await run_to_its_end(again, **message)
+        else:
+            assert (await run_to_its_end(again, **message)).status == "interrupted"
+        assert (made, await statuses(begun.session_service)) == ([], ["interrupted"])
+        message = {"invocation_id": question.invocation_id}
+    run = await run_to_its_end(runner(begun.session_service, plugin), **message)
+    assert (made, run.status, run.answer and run.answer.text) == (["bob"], "completed", "done")
+    log = await log_of(begun)
+    [response] = [each for event in log for each in event.get_function_responses() if each.name == "pay"]
+    assert response.response == {"result": "paid"}
+
+
+async def test_a_call_that_was_begun_after_a_refused_run_is_not_made_twice() -> None:
+    """A run passes the plugin, makes the approved call and dies: the next one does not know what came of it."""
+    made: list[str] = []
+
+    async def pay() -> str:
+        """Pay."""
+        made.append("bob")
+        return "paid"
+
+    def agent() -> BaseAgent:
+        return LlmAgent(name="a", model=paying(), tools=[FunctionTool(pay, require_confirmation=True)])
+
+    plugin = Refusing(times=1)
+    runner = refusing_runner(agent(), plugin)
+    question = await waits(runner)
+    await run_to_its_end(runner, new_message=question.reply(True))
+    refused = len(await log_of(runner))
+    await run_to_its_end(runner, invocation_id=question.invocation_id)
+    assert made == ["bob"]
+    cut = await cut_after(await log_of(runner), refused + 1)  # with the message of the second run, and nothing after it
+    last = refusing_runner(agent(), plugin, cut)
+    run = await run_to_its_end(last, invocation_id=question.invocation_id)
+    assert (made, run.status) == (["bob"], "completed")
+    [response] = [each for event in await log_of(last) for each in event.get_function_responses() if each.name == "pay"]
+    assert response.response["error"]["type"] == "outcome_unknown"
+
+
 # --- in the order in which it was done --------------------------------------------------------------------------------
 
 

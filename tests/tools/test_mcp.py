@@ -714,6 +714,19 @@ async def test_a_server_that_floods_is_left(way: str) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("way", ["stdio", "http"])
+async def test_a_message_of_very_many_values_is_not_parsed(way: str) -> None:
+    """
+    A message can be short enough and take a gigabyte as objects. The call ends with an error; the next one is answered.
+    """
+    async with reached(way) as tools:
+        (many,) = await responses(tools, call("blocks", count=70_000))
+        assert many["error"]["type"] == "McpConnectionError"
+        assert "more than 200000 values" in many["error"]["message"]
+        assert await responses(tools, call("blocks", count=1_000)) == [{"result": "\n" * 999}]
+
+
+@pytest.mark.usefixtures("impatient")
 async def test_a_line_without_an_end_is_not_kept(tmp_path: Path) -> None:
     """
     A process that writes for ever and never ends a line is ended, and the error says why.

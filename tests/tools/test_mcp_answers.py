@@ -23,6 +23,7 @@ from minirun.tools.mcp import McpToolset, StdioServer
 from minirun.tools.mcp._progress import with_progress
 from minirun.tools.mcp._stdio import _message_or_error
 
+from ..fork_server import program, run
 from ..helpers import PLACE
 from ..mcp_servers import older
 from .test_mcp import responses, tool
@@ -298,3 +299,55 @@ async def test_a_call_ends_with_the_toolset_that_it_was_made_with(is_older: bool
                 await started.wait()
     assert found[0]["error"]["type"] == "McpConnectionError"
     assert ended.is_set()
+
+
+# --- output schemas ---------------------------------------------------------------------------------------------------
+
+# A program with a server that declares an output schema, and answers with a value. It prints what the model is told.
+DECLARES = """
+import json, sys
+import mcp_types as types
+import trio
+from mcp.server import Server
+from minirun.testing import call
+from minirun.tools.mcp import McpToolset
+from tests.tools.test_mcp import responses
+
+schema, value = map(json.loads, sys.argv[1:])
+
+async def listed(ctx, params):
+    made = types.Tool(name="t", input_schema={"type": "object"}, output_schema=schema)
+    return types.ListToolsResult(tools=[made])
+
+async def called(ctx, params):
+    return types.CallToolResult(content=[], structured_content=value)
+
+async def main():
+    async with McpToolset(Server("s", on_list_tools=listed, on_call_tool=called)) as tools:
+        [found] = await responses(tools, call("t"))
+        print(json.dumps(found))
+
+trio.run(main)
+"""
+
+PATTERN = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+NESTED = {
+    "type": "object",
+    "properties": {"a": {"$ref": "#/$defs/s24"}},
+    "$defs": {
+        "s0": {"type": "integer"},
+        **{f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n - 1}"}] * 2} for n in range(1, 25)},
+    },
+}
+MISSING = {"type": "object", "required": ["b"], "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize("schema", [PATTERN, NESTED, MISSING])
+def test_no_value_is_validated_against_the_schema_of_the_server(schema: Any) -> None:
+    """
+    The server supplies the schema and the value, and one validation of both can take exponential time in the event
+    loop, where no limit and no cancellation works. The model is given the value as it is.
+    """
+    value = {"a": "a" * 40 + "!"}
+    done = run(program(DECLARES, json.dumps(schema), json.dumps(value)), timeout=120)
+    assert (done.returncode, done.stdout) == (0, json.dumps({"result": value}) + "\n"), done.stderr

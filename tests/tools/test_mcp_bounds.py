@@ -5,16 +5,19 @@ met and exceeded by one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx2
+import hypothesis
 import mcp_types
 import pytest
 import trio
 import trio.testing
+from hypothesis import strategies as st
 from mcp import StdioServerParameters
 
 from minirun._json import dumps
@@ -40,6 +43,7 @@ from minirun.tools.mcp._server import _nobody
 from minirun.tools.mcp._servers import checked, given_seconds, label_of
 from minirun.tools.mcp._stdio import _message_or_error, _Pipes
 from minirun.tools.mcp._tool import RESOURCES_MAX, ResourceTool
+from minirun.tools.mcp._values import VALUES_MAX, TooManyValuesError, Values
 
 from ..mcp_servers import kinds
 
@@ -58,7 +62,7 @@ def test_the_numbers_are_those_that_are_told() -> None:
     assert (_link.BACKOFF_S, _link.BACKOFF_S_MAX, _link.LIVES_S) == (0.5, 10.0, 1.0)
     assert (_link.LEAVE_S, _link.GOODBYE_S, _stdio.GRACE_S, _stdio.LAST_WORDS_BYTES) == (10.0, 2.0, 2.0, 2_000)
     assert (_http.CONNECT_TIMEOUT_S, _http.REFUSALS, RESOURCES_MAX) == (10.0, (401, 403), 200)
-    assert _back_channel.ASKED == "asked"
+    assert (_back_channel.ASKED, VALUES_MAX) == ("asked", 200_000)
 
 
 TOOL_OPTIONS = ("timeout_s", "retry", "retries", "max_concurrency", "on_interrupted", "require_confirmation")
@@ -526,6 +530,68 @@ async def test_why_a_process_is_lost(
     pipes.is_leaving = True  # the other side has ended it
     await pipes._say_why(why)
     assert told == expected
+
+
+def values_of(text: str) -> int:
+    """The commas and opening brackets outside of the strings of a JSON text, read as a parser reads them."""
+    found, is_in_string, is_escaped = 0, False, False
+    for each in text:
+        if is_in_string:
+            is_in_string, is_escaped = each != '"' or is_escaped, each == "\\" and not is_escaped
+        elif each == '"':
+            is_in_string = True
+        else:
+            found += each in ",[{"
+    return found
+
+
+def is_counted(pieces: list[bytes], *, are_events: bool = False) -> bool:
+    """Whether a message in these pieces has no more values than are taken."""
+    values = Values(are_events=are_events)
+    try:
+        for each in pieces:
+            values.fed(each)
+    except TooManyValuesError:
+        return False
+    return True
+
+
+JSON = st.recursive(
+    st.none() | st.floats(allow_nan=False) | st.text() | st.text('a,"[{\\'),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text('a,"[{\\'), inner),
+)
+
+
+@hypothesis.given(value=JSON, ascii=st.booleans(), indent=st.sampled_from([None, 1]), size=st.integers(1, 9))
+def test_values_are_counted_as_a_parser_finds_them(value: Any, ascii: bool, indent: int | None, size: int) -> None:
+    """However the text is written and cut: as many as are in it are taken, and one less is too few."""
+    text = json.dumps(value, ensure_ascii=ascii, indent=indent)
+    data = text.encode("utf-8", "surrogatepass")
+    pieces = [data[start : start + size] for start in range(0, len(data), size)]
+    room = VALUES_MAX - values_of(text)
+    assert is_counted([b"," * room + b"\n", *pieces])
+    assert not is_counted([b"," * (room + 1) + b"\n", *pieces])
+
+
+HALF = b"data: " + b"," * (VALUES_MAX // 2)
+
+
+@pytest.mark.parametrize(
+    ("between", "is_fine"),
+    [
+        *((end, True) for end in (b"\n\n", b"\r\r", b"\r\n\r\n", b"\n\r\n", b"\r\n\n")),
+        *((end, False) for end in (b"", b"\n", b"\r", b"\r\n")),
+        *((b"\n" + line + b"\n", False) for line in (b': "', b"\\x", b"\\", b"id", b': \\"')),
+        (b'\r: "\\\r', False),
+    ],
+)
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_the_values_of_each_event_are_counted(between: bytes, is_fine: bool, is_cut: bool) -> None:
+    """A blank line alone ends an event, and no line hides the values of the next one, however they are cut."""
+    whole = HALF + between + HALF + b","
+    pieces = [HALF, *(between[at : at + 1] for at in range(len(between))), HALF, b","] if is_cut else [whole]
+    assert is_counted(pieces, are_events=True) is is_fine
+    assert not is_counted(pieces)
 
 
 PING = b'{"jsonrpc":"2.0","method":"ping"}\n'

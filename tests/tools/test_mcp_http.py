@@ -125,6 +125,26 @@ async def test_a_body_that_is_too_long_or_breaks_off_says_so() -> None:
     events = {"content-type": "Text/Event-Stream; charset=utf-8"}
     response, known, _ = await ask(httpx2.Response(200, headers=events, stream=Body(b"abcdef")))
     assert (await read(response), known.failure) == (b"abcdef", "")
+    broken = httpx2.Response(200, headers=events, stream=Body(b"a", breaks=True))
+    response, known, _ = await ask(broken)
+    with pytest.raises(httpx2.ReadError):  # the package resumes such a stream
+        await read(response)
+    assert known.failure == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("application/json", httpx2.StreamError), ("text/event-stream; charset=utf-16", httpx2.SSEError)],
+)
+async def test_a_body_of_too_many_values_says_so(kind: str, error: type[Exception]) -> None:
+    """Each message of a stream of events is counted, in the encoding that such streams have by their standard."""
+    body = Body(b"data: [", b"[]," * 99_999, b"[],", b"[]]")
+    headers = {"content-type": kind}
+    response, known, _ = await ask(httpx2.Response(200, headers=headers, stream=body), bytes_max=1_000_000)
+    assert "utf-16" not in response.headers["content-type"]
+    with pytest.raises(error):
+        await read(response)
+    assert (known.failure, body.pieces) == ("its answer has more than 200000 values", [b"[]]"])
 
 
 async def test_a_list_of_resources_says_what_the_server_says_of_each() -> None:

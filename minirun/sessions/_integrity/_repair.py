@@ -33,7 +33,7 @@ from .._key import SessionKey, session_key
 from .._past import LogFold, invocation_at
 from .._scoped import CHAIN_START, SEQ_MAX, Segment
 from .._sqlite._errors import SQLITE_ERRORS, storage_error
-from .._sqlite._format import check_place, foreign_parts, make_format
+from .._sqlite._format import check_place, foreign_parts, make_format, refuse_url
 from .._sqlite._logs import link, read_segments
 from .._sqlite._rows import write_call, write_invocation
 from .._sqlite._schema import FORMAT
@@ -99,10 +99,12 @@ def repair(path: str | PathLike[str], new_path: str | PathLike[str], *, progress
 
     Raises:
         AlreadyExistsError: There is a file at *new_path*; nothing is changed.
+        InvalidValueError: A path is a URL.
         StorageFormatError: The old file is not one of minirun, or SQLite cannot read its first page; or there is no
             folder for the new one.
         StorageError: The new file cannot be written.
     """
+    refuse_url(new_path)
     target = Path(new_path)
     with closing(open_to_read(Path(path))) as old:
         _claim(target)

@@ -36,7 +36,7 @@ from .._key import SessionKey, session_key
 from .._past import LogFold
 from .._scoped import CHAIN_START, SEQ_MAX, Segment
 from .._sqlite._errors import SQLITE_ERRORS
-from .._sqlite._format import APPLICATION_ID, foreign_parts
+from .._sqlite._format import APPLICATION_ID, foreign_parts, refuse_url
 from .._sqlite._logs import NUMBER_MAX, link, newest_no, read_segments
 from .._sqlite._rows import ROW, Row, read_open_calls, row_of
 from .._sqlite._schema import FORMAT
@@ -96,6 +96,7 @@ def verify(path: str | PathLike[str], *, progress: Progress | None = None) -> li
     It blocks, for about 20 seconds per million events; in a trio program call it through `trio.to_thread.run_sync`.
 
     Raises:
+        InvalidValueError: *path* is a URL.
         StorageFormatError: It is not a file of minirun in the format of this version.
     """
     with closing(open_to_read(Path(path))) as db:
@@ -111,8 +112,10 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     Open a session file so that nothing can change it, in a transaction.
 
     Raises:
+        InvalidValueError: *path* is a URL.
         StorageFormatError: There is none, or it is not in our format.
     """
+    refuse_url(path)
     if not path.is_file():
         msg = f"expected a session file, found none at {str(path)!r}"
         raise StorageFormatError(msg)

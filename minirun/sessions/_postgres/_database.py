@@ -116,6 +116,7 @@ class Database:
             raise StorageFormatError(f"{msg} minirun; install that, or use another database")
         return version
 
+    @trio.lowlevel.enable_ki_protection
     async def _migrate(self) -> None:
         try:
             async with self.pool.transaction() as transaction:

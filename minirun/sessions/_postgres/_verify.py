@@ -16,6 +16,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
+import trio
+
 from ..._codec import from_json
 from ..._json import brief, dumps, loads
 from ..._postgres._pool import Transaction
@@ -124,6 +126,7 @@ _NOBODYS: Final = Statement(
 )
 
 
+@trio.lowlevel.enable_ki_protection
 async def verify_database(
     service: BaseSessionService, *, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[Damage]:

@@ -18,6 +18,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
 from ..._postgres._listener import Bell
 from ..._postgres._values import Statement
 from ...flows._questions import SLEEP_UNTIL
@@ -125,6 +127,7 @@ class DatabaseWork(Work):
         assert self._bell is not None, "it is watching"
         await self._bell.wait(seconds)
 
+    @trio.lowlevel.enable_ki_protection
     async def look(self, now: float) -> dict[Job, InvocationStatus]:
         """Return what can be resumed now, and is nobody else's, in two round trips or three."""
         with self._service._used():
@@ -178,6 +181,7 @@ class DatabaseWork(Work):
                 places[job] = (place[0], stored_key(call.invocation_id)[0])
         return jobs
 
+    @trio.lowlevel.enable_ki_protection
     async def claim(self, jobs: Sequence[Job], limit: int) -> list[Job]:
         """Claim those of *jobs* that no living worker has claimed, *limit* at most."""
         with self._service._used():

@@ -134,6 +134,9 @@ class SqliteFile:
         """
         A transaction that reads: one consistent view of the file. Nothing in the block may wait.
 
+        The caller is protected from Ctrl-C: a KeyboardInterrupt on the way into the block or out of it would keep the
+        lock for ever.
+
         Raises:
             StorageError: One whose `stored` is False.
         """
@@ -147,6 +150,7 @@ class SqliteFile:
             self._roll_back(connection)
             self._lock.release()
 
+    @trio.lowlevel.enable_ki_protection
     async def look(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """
         Return what *work* finds by a single statement, which sees one view of the file without a transaction.

@@ -11,6 +11,7 @@ A file of ours carries an application id and the number of its format. Opening a
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -21,10 +22,13 @@ from ...env import Env
 from ...errors import InvalidValueError, StorageFormatError, StorageReadOnlyError
 from ._errors import ADVICE, SQLITE_ERRORS, result_code
 
-__all__ = ["Format", "check_place", "check_untouched", "foreign_parts", "make_format", "parse_path"]
+__all__ = ["Format", "check_place", "check_untouched", "foreign_parts", "make_format", "parse_path", "refuse_url"]
 
 # "mrun" in ASCII: tells a minirun file from another program's (https://sqlite.org/pragma.html#pragma_application_id).
 APPLICATION_ID: Final = 0x6D72756E
+
+# A URL, also with the single slash that `Path("postgresql://...")` leaves. `C:/` is a drive of Windows.
+_URL: Final = re.compile(r"\w[\w+.-]+:/")
 
 
 class Format(NamedTuple):
@@ -166,6 +170,18 @@ def _check_place(path: Path) -> None:
         raise StorageReadOnlyError(msg)
 
 
+def refuse_url(path: str | os.PathLike[str], expected: str = "a file name") -> None:
+    """
+    Refuse the URL of a database in place of what is *expected*.
+
+    Raises:
+        InvalidValueError: It is one. The message does not show it.
+    """
+    if _URL.match(os.fspath(path)):
+        msg = f"expected {expected}, found a URL (not shown, as it can have a password in it)"
+        raise InvalidValueError("path", f"{msg}; DatabaseSessionService takes postgresql://")
+
+
 def parse_path(path: str | os.PathLike[str] | None) -> Path | None:
     """
     The file that a service was given, resolved; None for a database in memory.
@@ -180,10 +196,10 @@ def parse_path(path: str | os.PathLike[str] | None) -> Path | None:
         os.fsencode(text)
     except UnicodeEncodeError as error:
         raise InvalidValueError("path", f"expected a file name, found {shown(path)} ({error})") from None
-    if "://" in text:
-        if not text.startswith("sqlite:///"):
-            raise InvalidValueError("path", f"expected a file name or sqlite:///FILE, found {brief(text)}")
+    if text.startswith("sqlite:///"):
         text = text.removeprefix("sqlite:///")
+    else:
+        refuse_url(text, "a file name or sqlite:///FILE")
     if text == ":memory:":
         return None
     if not text.strip():

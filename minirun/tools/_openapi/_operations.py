@@ -46,14 +46,10 @@ _OWN_HEADERS = frozenset(
         *("connection", "proxy-authorization", "te", "trailer", "upgrade", "accept-encoding", "expect"),
     }
 )
-_STYLES = {
-    "path": ("simple", "label", "matrix"),
-    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
-    "header": ("simple",),
-    "cookie": ("form",),
-}
+# The styles that APIs use. An operation with another one, or with a parameter in a cookie, is left out.
+_STYLES = {"path": ("simple",), "query": ("form", "deepObject"), "header": ("simple",)}
 
-Place: TypeAlias = Literal["path", "query", "header", "cookie"]
+Place: TypeAlias = Literal["path", "query", "header"]
 
 
 class ToolArgument(NamedTuple):
@@ -323,8 +319,11 @@ def _arguments(document: Document, path: str, parameters: list[Any]) -> list[Too
     for parameter in parameters:
         each = document.resolved(parameter)
         name, place = each.get("name"), each.get("in")
-        if not isinstance(name, str) or not name or len(name) > 500 or place not in [*_STYLES]:
-            raise UnreadableError(f"a parameter has no name, or no place: {brief(name)} in {brief(place)}")
+        if not isinstance(name, str) or not name or len(name) > 500:
+            raise UnreadableError(f"a parameter has no name: {brief(name)}")
+        if place not in [*_STYLES]:
+            supported = "expected one in the path, the query or a header"
+            raise UnreadableError(f"the parameter {brief(name)} is in {brief(place)}; {supported}")
         if place == "header" and name.lower() in _OWN_HEADERS:
             continue
         found[name, str(place)] = each
@@ -344,7 +343,8 @@ def _arguments(document: Document, path: str, parameters: list[Any]) -> list[Too
 def _argument(name: str, place: Place, parameter: Mapping[str, Any], taken: set[str]) -> ToolArgument:
     style = parameter.get("style", _STYLES[place][0])
     if style not in _STYLES[place]:
-        raise UnreadableError(f"the parameter {brief(name)} has the style {brief(style)}, which {place} has not")
+        supported = f"in a {place} the style {' or '.join(_STYLES[place])} is supported"
+        raise UnreadableError(f"the parameter {brief(name)} has the style {brief(style)}; {supported}")
     explode = parameter.get("explode")
     schema, content = parameter.get("schema"), parameter.get("content")
     if isinstance(content, dict) and content:

@@ -19,7 +19,7 @@ from ...types import Blob
 from ._multipart import form_of
 from ._operations import Operation
 from ._security import SecurityScheme
-from ._styles import escaped, header_text, in_cookie, in_header, in_path, in_query, plain
+from ._styles import escaped, header_text, in_header, in_path, in_query, plain
 
 __all__ = ["Outgoing", "request_for", "with_credential"]
 
@@ -69,7 +69,7 @@ def request_for(
         ArgumentError: One of them cannot stand where it has to.
     """
     path, query = operation.path, []
-    headers, cookies = {"accept": ACCEPT, "user-agent": "minirun"}, []
+    headers = {"accept": ACCEPT, "user-agent": "minirun"}
     in_template: dict[str, str] = {}
     for argument in operation.arguments:
         value = args.get(argument.name)
@@ -81,16 +81,14 @@ def request_for(
             in_template[argument.original] = in_path(argument, value)
         elif argument.place == "query":
             query += in_query(argument, value)
-        elif argument.place == "header":
-            headers[_header_name(argument.original)] = in_header(argument, value)
         else:
-            cookies.append(in_cookie(argument, value))
+            headers[_header_name(argument.original)] = in_header(argument, value)
     content = None
     if operation.body_name and (operation.body_is_required or args.get(operation.body_name) is not None):
         headers["content-type"], content = _body(operation, args.get(operation.body_name), files)
     url = f"{base.text.rstrip('/')}{_filled(path, in_template)}"
     _check(url, base)
-    return Outgoing(operation.method, url, tuple(query), headers, tuple(cookies), content)
+    return Outgoing(operation.method, url, tuple(query), headers, (), content)
 
 
 def _header_name(name: str) -> str:

@@ -146,6 +146,7 @@ class Schemas:
             made["uniqueItems"] = schema["uniqueItems"]
         pattern = schema.get("pattern")
         if isinstance(pattern, str) and len(pattern) <= PATTERN_CHARS_MAX and _compiles({"pattern": pattern}):
+            # It is shown to models, and never run: see `RestApiTool._checks_patterns`.
             made["pattern"] = pattern
         return made
 

@@ -1,5 +1,5 @@
 """
-Values as parts of an address, a header or a cookie: the styles of OpenAPI, which are those of RFC 6570.
+Values as parts of an address or a header, in the styles `simple`, `form` and `deepObject` of OpenAPI (RFC 6570).
 
 Everything in a value is escaped: no value makes another segment of a path, another parameter, or another header.
 """
@@ -14,7 +14,7 @@ from urllib.parse import quote
 from ...errors import ArgumentError
 from ._operations import ToolArgument
 
-__all__ = ["escaped", "header_text", "in_cookie", "in_header", "in_path", "in_query", "plain"]
+__all__ = ["escaped", "header_text", "in_header", "in_path", "in_query", "plain"]
 
 
 def plain(value: Any) -> str:
@@ -33,13 +33,11 @@ def _pairs(value: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(escaped(name), escaped(each)) for name, each in value.items() if each is not None]
 
 
-def _joined(value: Any, separator: str, *, explode: bool) -> str:
+def _joined(value: Any, *, explode: bool) -> str:
     if isinstance(value, list):
-        return separator.join(map(escaped, value))
+        return ",".join(map(escaped, value))
     if isinstance(value, dict):
-        if explode:
-            return separator.join(f"{name}={each}" for name, each in _pairs(value))
-        return separator.join(part for pair in _pairs(value) for part in pair)
+        return ",".join(("=" if explode else ",").join(pair) for pair in _pairs(value))
     return escaped(value)
 
 
@@ -52,24 +50,10 @@ def in_path(parameter: ToolArgument, value: Any) -> str:
     """
     if parameter.is_json:
         return escaped(json.dumps(value))
-    if parameter.style == "label":
-        found = "." + _joined(value, "." if parameter.explode else ",", explode=parameter.explode)
-    elif parameter.style == "matrix":
-        found = _matrix(parameter, value)
-    else:
-        found = _joined(value, ",", explode=parameter.explode)
-    if found in ("", ".", ";"):
+    found = _joined(value, explode=parameter.explode)
+    if found in ("", "."):
         raise ArgumentError(f"{parameter.name}: expected a value, found an empty one")
     return found
-
-
-def _matrix(parameter: ToolArgument, value: Any) -> str:
-    name = escaped(parameter.original)
-    if parameter.explode and isinstance(value, list):
-        return "".join(f";{name}={escaped(each)}" for each in value)
-    if parameter.explode and isinstance(value, dict):
-        return "".join(f";{key}={each}" for key, each in _pairs(value))
-    return f";{name}={_joined(value, ',', explode=False)}"
 
 
 def in_query(parameter: ToolArgument, value: Any) -> list[tuple[str, str]]:
@@ -83,8 +67,7 @@ def in_query(parameter: ToolArgument, value: Any) -> list[tuple[str, str]]:
         return [(name, escaped(each)) for each in value]
     if parameter.explode and isinstance(value, dict):
         return _pairs(value)
-    separator = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}.get(parameter.style, ",")
-    return [(name, _joined(value, separator, explode=False))]
+    return [(name, _joined(value, explode=False))]
 
 
 def in_header(parameter: ToolArgument, value: Any) -> str:
@@ -111,9 +94,3 @@ def header_text(name: str, text: str) -> str:
     if not (text.isascii() and text.isprintable()) or text != text.strip():
         raise ArgumentError(f"{name}: expected a text of printable ASCII characters, as headers have, found another")
     return text
-
-
-def in_cookie(parameter: ToolArgument, value: Any) -> str:
-    """Return a pair of the header `Cookie`."""
-    text = escaped(json.dumps(value)) if parameter.is_json else _joined(value, ",", explode=False)
-    return f"{escaped(parameter.original)}={text}"

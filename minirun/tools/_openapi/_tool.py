@@ -71,6 +71,8 @@ class RestApiTool(BaseTool):
         retry, max_concurrency, require_confirmation: See `BaseTool`.
     """
 
+    _checks_patterns = False
+
     def __init__(
         self,
         operation: Operation,

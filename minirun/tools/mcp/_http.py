@@ -8,6 +8,7 @@ Nothing is read from the environment. The package follows redirects within the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -19,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from ..._connections import trusted
 from ._text import line
+from ._values import VALUES_MAX, TooManyValuesError, Values
 
 __all__ = ["REFUSALS", "REQUEST", "Request", "http_streams"]
 
@@ -77,9 +79,11 @@ class _Guard(httpx2.AsyncBaseTransport):
             return httpx2.Response(503, request=request)
         if response.status_code >= 400:
             known.status = response.status_code
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _Bounded(response.stream, self._bytes_max, known)
+        are_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        if are_events:  # which are UTF-8 by their standard; in another encoding their values could not be counted
+            response.headers["content-type"] = "text/event-stream"
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Bounded(response.stream, self._bytes_max, known, are_events=are_events)
         return response
 
     async def aclose(self) -> None:
@@ -87,11 +91,17 @@ class _Guard(httpx2.AsyncBaseTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body that ends with an error if it is too long, or breaks off."""
+    """
+    A body that ends with an error if it is too long, has too many values, or breaks off.
 
-    def __init__(self, stream: httpx2.AsyncByteStream, bytes_max: int, known: Request) -> None:
+    An event stream may have any length: the package bounds its events.
+    """
+
+    def __init__(self, stream: httpx2.AsyncByteStream, bytes_max: int, known: Request, *, are_events: bool) -> None:
         self._stream = stream
-        self._left = bytes_max
+        self._left = math.inf if are_events else bytes_max
+        self._are_events = are_events
+        self._values = Values(are_events=are_events)
         self._bytes_max = bytes_max
         self._known = known
 
@@ -102,8 +112,16 @@ class _Bounded(httpx2.AsyncByteStream):
                 if self._left < 0:
                     self._known.failure = f"its answer has more than {self._bytes_max} bytes (message_bytes_max)"
                     raise httpx2.StreamError(self._known.failure)
+                try:
+                    self._values.fed(chunk)
+                except TooManyValuesError:
+                    self._known.failure = f"its answer has more than {VALUES_MAX} values"
+                    failed = httpx2.SSEError if self._are_events else httpx2.StreamError
+                    raise failed(self._known.failure) from None
                 yield chunk
         except httpx2.TransportError as error:
+            if self._are_events:  # the package resumes a stream that breaks off, but not after an SSEError
+                raise
             self._known.failure = line(f"{type(error).__name__}: {error}")
             raise httpx2.StreamError(self._known.failure) from error
 

@@ -2,8 +2,9 @@
 A server as a process: messages as lines over its standard input and output.
 
 The official package has such a transport; this one bounds what it keeps. A line that never ends, and a server that
-floods its standard error, cost no more memory than `message_bytes_max` and `LAST_WORDS_BYTES`. What the server writes
-to its standard error goes to nobody's terminal: the end of it is told where the server is lost.
+floods its standard error, cost no more memory than `message_bytes_max` and `LAST_WORDS_BYTES`. A message of more than
+`VALUES_MAX` values is not parsed. What the server writes to its standard error goes to nobody's terminal: the end of it
+is told where the server is lost.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from mcp.shared.message import SessionMessage
 from ..._lines import Lines, LineTooLongError, with_whole_characters
 from ._servers import StdioServer
 from ._text import LABEL_CHARS_MAX, line
+from ._values import VALUES_MAX, TooManyValuesError, Values
 
 __all__ = ["stdio_streams"]
 
@@ -103,9 +105,13 @@ class _Pipes:
         try:
             while chunk := await stdout.receive_some():
                 for each in lines.fed(chunk):
+                    if len(each) > VALUES_MAX:  # a shorter line cannot have more values
+                        Values().fed(each)
                     message = _message_or_error(each)
                     if message is not None:
                         await to_client.send(message)
+        except TooManyValuesError:
+            return f"it has sent a message of more than {VALUES_MAX} values"
         except LineTooLongError:
             return f"it has sent a message of more than {self._bytes_max} bytes (message_bytes_max)"
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, *_GONE):

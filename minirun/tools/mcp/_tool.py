@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 import mcp_types
-from mcp import Client, MCPError
+from mcp import Client, ClientSession, MCPError
 from mcp.shared.dispatcher import ProgressFnT
+from pydantic import TypeAdapter
 
 from ..._json import dumps
 from ...errors import ArgumentError
@@ -26,6 +27,10 @@ __all__ = ["McpTool", "ResourceTool"]
 
 # Of a list of resources that a model is shown.
 RESOURCES_MAX = 200
+
+_CALL_RESULT: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
+    mcp_types.CallToolResult | mcp_types.InputRequiredResult
+)
 
 
 class McpTool(BaseTool):
@@ -56,7 +61,7 @@ class McpTool(BaseTool):
 
         async def send(responses: dict[str, Any] | None, state: str | None, answers: Answers) -> Any:
             async def call(report: ProgressFnT, client: Client) -> Any:
-                made = partial(client.session.call_tool, self.original_name, args, progress_callback=report)
+                made = partial(_call_tool, client.session, self.original_name, args, report)
                 return await self._server.asked(client, made, responses, state, answers)
 
             return await with_progress(
@@ -68,6 +73,37 @@ class McpTool(BaseTool):
         except MCPError as error:
             raise refused(self._server.label, what, error) from None
         return tool_value(result, self._server.label, self._result_bytes_max)
+
+
+async def _call_tool(
+    session: ClientSession,
+    name: str,
+    args: dict[str, Any],
+    report: ProgressFnT,
+    *,
+    input_responses: dict[str, Any] | None = None,
+    request_state: str | None = None,
+    allow_input_required: bool = False,
+) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+    """
+    Send `tools/call`, and return the result without a look at the tool's output schema.
+
+    `ClientSession.call_tool` validates structured content against that schema in the event loop. The server supplies
+    both: with a pattern such as `^(a+)+$`, or with nested `anyOf`, one validation takes exponential time, during which
+    no timeout, deadline or cancellation works.
+
+    Raises:
+        RuntimeError: The server requires input, and its protocol does not have that.
+    """
+    params = mcp_types.CallToolRequestParams(
+        name=name, arguments=args, input_responses=input_responses, request_state=request_state
+    )
+    result = await session.send_request(
+        mcp_types.CallToolRequest(params=params), _CALL_RESULT, progress_callback=report
+    )
+    if isinstance(result, mcp_types.InputRequiredResult) and not allow_input_required:
+        raise RuntimeError("it requires input, which the protocol of the connection does not have")
+    return result
 
 
 class ResourceTool(BaseTool):
