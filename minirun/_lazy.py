@@ -1,7 +1,7 @@
 """
 Public lists whose names are imported when they are first asked for (PEP 562).
 
-So a program pays for what it uses: who keeps sessions in memory never imports what repairs a file.
+So a program pays for what it uses: one that keeps sessions in memory imports no SQL.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ class Store:
         finally:
             if self.path is not None or self.url:
                 await service.aclose()
-            for name in ("_open_free", "_commit", "_finish"):
+            for name in ("load_free_session", "commit_event", "finish_invocation"):
                 service.__dict__.pop(name, None)
 
     def remove(self) -> None:
@@ -256,7 +256,7 @@ def failing_commit(service: BaseSessionService, number: int, mode: str, *, for_g
     Returns a counter.
     """
     counter = [0]
-    real = service._commit
+    real = service.commit_event
 
     def is_due() -> bool:
         return counter[0] == number or (counter[0] > number and for_good)
@@ -283,7 +283,7 @@ def failing_commit(service: BaseSessionService, number: int, mode: str, *, for_g
             raise StorageUncertainError(msg)
         await real_file(connection, inline=inline)
 
-    service._commit = commit  # type: ignore[method-assign]  # a store that fails, at one place
+    service.commit_event = commit  # type: ignore[method-assign]  # a store that fails, at one place
     if isinstance(service, SqliteSessionService):
         real_file = service._file._commit
         service._file._commit = commit_file  # type: ignore[method-assign]  # and where a disk fails
@@ -304,7 +304,7 @@ def failing_operation(service: BaseSessionService, number: int) -> list[int]:
 
         return operation
 
-    for name in ("_open_free", "_commit", "_finish"):
+    for name in ("load_free_session", "commit_event", "finish_invocation"):
         setattr(service, name, failing(getattr(service, name)))
     return counter
 

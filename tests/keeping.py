@@ -691,7 +691,7 @@ async def check_summed_up(world: World, runner: Runner, key: SessionKey) -> None
     compactor, service = runner._compactor, runner.session_service
     assert compactor is not None
     for _ in range(LOOKS_MAX):
-        live = await service._open(key, _WHOLE)
+        live = await service.load_session(key, _WHOLE)
         if live is None or await find_job(service, live, compactor._settings, compactor._tree) is None:
             return
         await world.sleep(10)

@@ -158,11 +158,11 @@ class History:
         for number in (1, 2):
             actions = EventActions(replay=Replay(sent="next_model_call"))
             message = Event(id=f"message-{number}", author="user", message="wait", timestamp=5.0, actions=actions)
-            await self.service._put_message(key, message)
+            await self.service.insert_message(key, message)
             await self.stored(key)
         writer = await self.writer("e-4", "s")
         await writer.append(answers("e-4", g="c-7"), begins=True)
-        [first, _] = await self.service._messages(writer.live)
+        [first, _] = await self.service.load_messages(writer.live)
         await writer.append(first)
         await self.stored(key)
         await writer.finish(InvocationStatus.PAUSED)

@@ -21,8 +21,8 @@ from minirun.sessions import (
     SessionWriter,
     SqliteSessionService,
 )
-from minirun.testing._session_bench import spelled
 
+from .contracts.session_bench import spelled
 from .postgres import new_database
 from .postgres_sessions import empty
 
@@ -83,14 +83,14 @@ DURABLE = frozenset(KINDS[2:])
 class Elsewhere(SqliteSessionService):
     """A service as another process has it: it shares the file, and no gate."""
 
-    def _store_id(self) -> Hashable:
+    def store_id(self) -> Hashable:
         return id(self)
 
 
 class ElsewhereInPostgres(DatabaseSessionService):
     """The same for a database."""
 
-    def _store_id(self) -> Hashable:
+    def store_id(self) -> Hashable:
         return id(self)
 
 

@@ -92,13 +92,15 @@ class ToldService(DatabaseSessionService):
     tell: Teller
     acknowledges_first = False
 
-    async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
+    async def commit_event(
+        self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool
+    ) -> None:
         place = {"session": live.key.session_id, "event": to_json(event)}
         self.tell.tell("sends", **place)
         if self.acknowledges_first:
             self.tell.tell("stored", **place)
         try:
-            await super()._commit(live, event, writer=writer, begins=begins)
+            await super().commit_event(live, event, writer=writer, begins=begins)
         except BaseException as error:
             is_open = isinstance(error, StorageError) and error.stored is None
             self.tell.tell("uncertain" if is_open else "refused", why=type(error).__name__, **place)
@@ -150,7 +152,7 @@ class Worker:
         place: dict[str, Any] = {"user_id": "u", "session_id": session_id}
         if pending := await self.service.list_pending(app_name="app", **place):
             message: Any = pending[0].reply("me")
-        elif await self.service._not_ended(SessionKey("app", "u", session_id), 0):
+        elif await self.service.load_unfinished_invocations(SessionKey("app", "u", session_id), 0):
             await trio.sleep(PAUSE_S)  # a supervisor goes on with it
             return True
         elif self.is_calm:

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from .._workflow_errors import StrayCancellationError
-from ..errors import MinirunError
+from ..errors import MinirunError, ReplayError
 from ..runtime import InvocationContext
-from ..runtime._failure import first_failure, is_only_cancelled, is_pause
+from ..runtime._failure import first_failure, is_only_cancelled, is_pause, leading_failure
 from ..sessions._concurrent import ConcurrentWrites
 
 __all__ = ["ON_FAILURE", "Lanes", "no_stray_cancellation"]
@@ -74,13 +74,13 @@ class Lanes:
         except BaseException as error:
             found = [*failures, error]  # a cancellation does not hide them
             if isinstance(first_failure(error), Exception):
-                found += await self._refused()
+                found += await self._refused(found[0])
             if len(found) > 1:
                 raise BaseExceptionGroup(message, found) from None
             raise
         if self.pauses and not (failures or self._ctx.escalated):
             raise self.pauses[0]
-        failures += await self._refused()
+        failures += await self._refused(failures[0] if failures else None)
         if failures:
             raise failures[0] if len(failures) == 1 else ExceptionGroup(message, failures)
 
@@ -105,8 +105,14 @@ class Lanes:
                 if replayer is not None:
                     replayer.end_branch(branch)
 
-    async def _refused(self) -> list[MinirunError]:
-        """Withdraw what was asked; where the store refuses, that is one more failure, and nobody goes on regardless."""
+    async def _refused(self, failure: BaseException | None) -> list[MinirunError]:
+        """
+        Withdraw the open questions of the lanes, and return the error of a store that refuses this.
+
+        After a ReplayError they stay open: the invocation stays as it was.
+        """
+        if failure is not None and isinstance(leading_failure(failure), ReplayError):
+            return []
         try:
             await self.withdraw()
         except MinirunError as error:

@@ -264,7 +264,7 @@ class Sending:
             return False
         self._looks_at = now + _STORE_LOOK_S
         with suppress(StorageError):  # then the next look may find it
-            return bool(await service._messages(invocation.live))
+            return bool(await service.load_messages(invocation.live))
         return False
 
     async def take_messages(self) -> None:

@@ -72,7 +72,7 @@ class DatabaseArtifactService(DatabaseGuest, BaseArtifactService):
         InvalidValueError: On use: an app, user or session id has more than 512 bytes of UTF-8.
     """
 
-    _own_service = "a BaseArtifactService of your own; check_artifact_service is the contract"
+    _own_service = "a subclass of BaseArtifactService of your own"
 
     def __new__(cls, db_url: object = None, **options: Any) -> DatabaseArtifactService:
         """Make one; for a SQLite file a SqliteArtifactService. Derived classes are made as they are."""

@@ -9,7 +9,7 @@ Rules of this file:
 4.  Content is read and written in chunks; only `load_artifact` holds the whole of it.
 
 A service author subclasses `BaseArtifactService` and implements the storage primitives at its end; what is above them
-is the same for all. `minirun.testing.check_artifact_service` is the contract, as tests.
+is the same for all. `tests/contracts/artifact_contract.py` is the contract, as tests.
 """
 
 from __future__ import annotations

@@ -31,11 +31,10 @@ from ..sessions import (
     InMemorySessionService,
     PendingCall,
     Session,
-    repair,
     verify,
 )
 from ..types import Content
-from ._db import FILE_OR_URL, NEW_FILE_OR_URL, Db, FileType
+from ._db import FILE_OR_URL, NEW_FILE_OR_URL, Db
 from ._load import load_app
 from ._services import runner_of
 from ._show import (
@@ -373,7 +372,7 @@ def verify_sessions(db: Db) -> None:
     for damage in damages:
         write(console, str(damage), "red")
     if damages:
-        advice = "restore a backup" if db.is_url else "`minirun sessions repair` saves what is whole"
+        advice = "restore a backup" + ("" if db.is_url else ", or save what is whole with `sqlite3 FILE .recover`")
         write(Console(stderr=True), f"{db}: {len(damages)} damages; {advice}")
         sys.exit(1)
     write(console, f"{db}: sound")
@@ -387,40 +386,6 @@ def _damages(db: Db) -> list[Damage]:
         from ..sessions._postgres._verify import verify_database  # most commands are given a file
 
         return with_service(db, lambda service: verify_database(service, progress=progress))
-
-
-@sessions.command("repair")
-@db_option
-@click.option("--out", type=FileType(path_type=Path), help="The new file.")
-def repair_sessions(db: Db, out: Path | None) -> None:
-    """
-    Save the longest whole beginning of every session into a new file. The old one is only read.
-
-    Of a database it only reports what is damaged, and up to where the sessions are whole: it has backups for the rest.
-
-    Prints what was cut; exits with 1 if anything was.
-    """
-    console = Console()
-    if not isinstance(db.place, Path):
-        if out is not None:
-            raise click.UsageError("expected no --out for a database, which is only reported on")
-        damages = _damages(db)
-        for damage in damages:
-            whole = f"; whole up to event {damage.seq - 1}" if damage.seq else ""
-            write(console, f"{damage}{whole}", "red")
-        write(console, f"{db}: {len(damages)} damages; nothing was changed" if damages else f"{db}: sound")
-        sys.exit(1 if damages else 0)
-    if out is None:
-        raise click.UsageError("Missing option '--out'.")
-    file, target = db.place, out
-    with _progress("repairing") as progress:
-        repaired = _reported(lambda: repair(file, target, progress=progress))
-    for loss in repaired.losses:
-        write(console, str(loss), "red")
-    cut = sum(one in repaired.losses for one in repaired.sessions)
-    write(console, f"{out}: {len(repaired.sessions) - cut} sessions whole, {cut} cut or lost")
-    if repaired.losses:
-        sys.exit(1)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ Rules of this file:
     variables of its frames; so it is dropped, not chained.
 
 A service author subclasses `BaseCredentialService` and implements the storage primitives at its end.
-`minirun.testing.check_credential_service` is the contract, as tests.
+`tests/contracts/credential_contract.py` is the contract, as tests.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ class Node:
             known[key] = found
         return found
 
-    def check_part(self, step: str | int, part: Any, known: _Known) -> list[Problem]:
-        return [problem._replace(steps=(step, *problem.steps)) for problem in self.check(part, known)]
+    def check_at(self, step: str | int, value: Any, known: _Known) -> list[Problem]:
+        return [problem._replace(steps=(step, *problem.steps)) for problem in self.check(value, known)]
 
 
 @attrs.frozen(eq=False)
@@ -436,7 +436,7 @@ class _Compiler:
                 if node is not None and node is other and node.is_never:
                     found.append(Problem(unknown, steps=(name,)))
                 elif node is not None:
-                    found += node.check_part(name, part, known)
+                    found += node.check_at(name, part, known)
             return found
 
         return rule
@@ -453,7 +453,7 @@ class _Compiler:
                 node = prefix[index] if index < len(prefix) else rest
                 if node is None or len(found) > PROBLEMS_MAX:
                     break
-                found += node.check_part(index, part, known)
+                found += node.check_at(index, part, known)
             return found
 
         return rule

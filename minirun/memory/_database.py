@@ -175,7 +175,7 @@ class DatabaseMemoryService(DatabaseGuest, BaseMemoryService):
         InvalidValueError: On use: an app or user id has more than 512 bytes of UTF-8.
     """
 
-    _own_service = "a BaseMemoryService of your own; check_memory_service is the contract"
+    _own_service = "a subclass of BaseMemoryService of your own"
 
     def __new__(cls, db_url: object = None, **options: Any) -> DatabaseMemoryService:
         """Make one; for a SQLite file a SqliteMemoryService. Derived classes are made as they are."""

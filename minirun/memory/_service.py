@@ -20,7 +20,7 @@ Memories live on their own: a later rewind, and the deletion of their session, t
 found by a search, which its session keeps so that it finds the same when it is run again: delete the session, too.
 
 A service author subclasses `BaseMemoryService` and implements the storage primitives at its end; what is above them is
-the same for all. `minirun.testing.check_memory_service` is the contract, as tests.
+the same for all. `tests/contracts/memory_contract.py` is the contract, as tests.
 """
 
 from __future__ import annotations

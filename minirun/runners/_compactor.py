@@ -138,7 +138,7 @@ async def find_job(
         return None
     previous, events = live.compaction, live.window(tail.start_seq)
     until = tail.next_seq  # before the look: what begins later is not in it
-    found = await service._not_ended(live.key, tail.start_seq - 1)
+    found = await service.load_unfinished_invocations(live.key, tail.start_seq - 1)
     unfinished = {run.invocation_id: run.seq for run in found if run.invocation_id != ends}
     end_seq = covered(settings, tail, until, unfinished)
     if end_seq == 0:
@@ -176,7 +176,7 @@ async def _overlap(service: SessionStore, live: LiveSession, end_seq: int, count
         if begin > 0 or opened.first_seq <= 1:
             return [event for event in without_hidden(events[begin:]) if is_told(event)]
         after = max(0, min(opened.first_seq, end_seq) - 1 - OVERLAP_PAGE)
-        opened = await service._open(live.key, GetSessionConfig(after_seq=after))
+        opened = await service.load_session(live.key, GetSessionConfig(after_seq=after))
     return []  # deleted meanwhile, or nothing was asked for
 
 
@@ -280,7 +280,7 @@ class Compactor:
             Exception: What the store or the summarizer fails with; nothing is stored, as far as the store can tell.
         """
         with service._used():
-            live = await service._open(key, _WHOLE)
+            live = await service.load_session(key, _WHOLE)
             job = None if live is None else await find_job(service, live, self._settings, self._tree)
             event = None if job is None else await job.event(self._settings.summarizer)
         if job is None or event is None:

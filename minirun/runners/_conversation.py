@@ -64,7 +64,7 @@ async def _asked(service: BaseSessionService, writer: SessionWriter) -> str | No
     if all(call.name != REQUEST_MESSAGE for call in waiting):
         return None
     if not live.events:
-        await service._open(live.key, GetSessionConfig(num_recent_events=1))
+        await service.load_session(live.key, GetSessionConfig(num_recent_events=1))
     last = next((event.invocation_id for event in reversed(live.events) if event.invocation_id is not None), None)
     of_last = [call for call in waiting if call.invocation_id == last]
     return of_last[0].call_id if len(of_last) == 1 and of_last[0].name == REQUEST_MESSAGE else None

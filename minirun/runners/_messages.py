@@ -67,7 +67,7 @@ async def send(
     with service._used():
         await service.env.point("send")
         await trio.lowlevel.checkpoint()
-        await service._put_message(key, checked_event(message))
+        await service.insert_message(key, checked_event(message))
     return message_id
 
 
@@ -170,7 +170,7 @@ async def _take(invocation: Invocation, when: str | None) -> Event | None:
     async with lock:  # agents in branches ask side by side
         live.has_messages, left = False, True
         try:
-            found = await service._messages(live)
+            found = await service.load_messages(live)
             waiting = [each for each in found if each.invocation_id == invocation.id]
             taken = [each for each in waiting if when != NEXT_MODEL_CALL or each.actions.replay.sent == when]
             if when == IDLE:

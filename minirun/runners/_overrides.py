@@ -11,7 +11,7 @@ __all__ = ["refusal"]
 _INSTEAD = {
     "append_event": (
         "to see or change events before they are stored use a plugin (on_event_callback, on_user_message_callback), to "
-        "keep them somewhere else a KeyValueStore, and to append from outside a function of your own"
+        "store them somewhere else override commit_event, and to append from outside use a function of your own"
     ),
     "get_session": (
         "to choose what a run sees use RunConfig(get_session_config=...) or a plugin (before_model_callback), and to "

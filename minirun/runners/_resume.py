@@ -46,7 +46,7 @@ async def find_invocation(service: BaseSessionService, key: SessionKey, invocati
         InvocationNotFoundError: The session has no such invocation.
     """
     is_text = isinstance(invocation_id, str)
-    found = await service._invocation(key, check_text(invocation_id, "invocation_id")) if is_text else None
+    found = await service.load_invocation(key, check_text(invocation_id, "invocation_id")) if is_text else None
     if found is None:
         msg = f"{key} has no invocation {brief(invocation_id)}; leave invocation_id out to begin a new one"
         raise InvocationNotFoundError(msg)
@@ -86,7 +86,7 @@ class ResumedInvocation(NamedTuple):
         invocation_id, message, seq = request.invocation_id, request.message, request.resumes.seq
         writer = await self.opener.open(self.key, request, auto_create=False)
         try:
-            await self.opener.service._open(self.key, GetSessionConfig(after_seq=seq - 1))  # what is recorded
+            await self.opener.service.load_session(self.key, GetSessionConfig(after_seq=seq - 1))  # what is recorded
             recorded = writer.live.window(seq)
             if not recorded or recorded[0].seq != seq:
                 msg = f"the invocation {invocation_id!r} was undone by a rewind; begin a new one"
@@ -122,7 +122,7 @@ class ResumedInvocation(NamedTuple):
         if live.compaction is not None and live.compaction.end_seq >= ended.seq:
             raise NotResumableError(msg.format(repr(name), ended.status, "a summary has taken its place", advice))
         for other in {event.invocation_id: None for event in live.window(ended.seq)}:
-            found = None if other in (None, name) else await self.opener.service._invocation(self.key, other)
+            found = None if other in (None, name) else await self.opener.service.load_invocation(self.key, other)
             if found is not None and found.seq > ended.seq:
                 why = f"{other!r} has begun since: only the newest of a session can be gone on with"
                 advice = "send a new message, or rewind to before that one"
@@ -188,7 +188,7 @@ class ResumedInvocation(NamedTuple):
         )
 
     async def _is_free(self, invocation_id: str) -> bool:
-        return await self.opener.service._invocation(self.key, invocation_id) is None
+        return await self.opener.service.load_invocation(self.key, invocation_id) is None
 
     async def _questions(self, answers: Sequence[FunctionResponse]) -> list[PendingCall]:
         """The open questions that *answers* are for, each checked for its form."""

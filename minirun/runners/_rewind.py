@@ -61,7 +61,7 @@ async def rewind(
                 if writer.live.has_messages:
                     await take_over_messages(writer, None, also_paused=True)
                 await recover(writer)
-                newest = await sessions._read(key, -1, 1)
+                newest = await sessions.load_events(key, -1, 1)
                 if not newest:  # deleted by another process just now
                     raise await sessions._not_found(key)
                 event = rewind_event(writer.live, newest[0], invocation_id)
@@ -84,7 +84,7 @@ async def _append_with_artifacts(
     live, key, seq = writer.live, writer.live.key, event.actions.rewind_before_seq
     assert seq is not None
     was_never_rewound = len(live.events) == live.revision
-    log = live.events if was_never_rewound else await sessions._read(key, 0, None)
+    log = live.events if was_never_rewound else await sessions.load_events(key, 0, None)
     staged, past = service._shares(sessions), partial(iter, log)
     artifacts = RunArtifacts(service, key.app_name, key.user_id, key.session_id, staged=staged, past=past)
     restoring = Restoring(artifacts, log, seq)

@@ -31,13 +31,11 @@ from ..errors import (
     StaleSessionError,
     StorageError,
 )
-from ..events import Event
 from ..runtime import RunConfig
 from ..runtime._failure import leaves
 from ..sessions import Invocation, InvocationStatus, SessionKey
-from ..sessions._work import Job, called, due, work_in
+from ..sessions._work import Job, due, work_in
 from ._resume import find_invocation
-from ._woken import talks, wake
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,7 +147,7 @@ async def resume_due(runner: Runner, asked: float | None, config: RunConfig, dep
     service = runner.session_service
     jobs = await due(service, runner.app_name, now)
     resumed = [job for job in jobs if await resume(runner, job, now=now, config=config, deps=deps) is Outcome.RESUMED]
-    found = [await service._invocation(*job) for job in resumed]
+    found = [await service.load_invocation(*job) for job in resumed]
     return [invocation for invocation in found if invocation is not None]  # the others were deleted meanwhile
 
 
@@ -195,7 +193,6 @@ class Supervisor:
         self._has_looked = False
         self._failing: set[str] = set()  # what the store cannot be asked for
         self._told: dict[Job, str] = {}  # what was last said of a job that could not be done
-        self._talks = talks(runner.app.root_agent)
         self._free = trio.Semaphore(max_concurrent)
         self._running: set[Job] = set()
         self._backoff: dict[Job, tuple[float, float]] = {}  # until when, and how many seconds that is
@@ -241,19 +238,9 @@ class Supervisor:
                     self._has_looked = True
                     task_status.started()
                 await self._resume_all(nursery, work, found)
-                for job, message in (await self._called()).items():
-                    if job not in found:
-                        await self._begin_when_free(nursery, job, message)
                 for key in [] if runner._compactor is None else list(runner._compactor.due):
-                    await self._begin_when_free(nursery, (key, SUMMARY), None)
+                    await self._begin_summary(nursery, (key, SUMMARY))
                 await work.wait(self._every_s)
-
-    async def _called(self) -> Mapping[Job, Event]:
-        """The paused invocations that messages wait for, where their agent can answer these meanwhile."""
-        try:
-            return await called(self._runner.session_service, self._runner.app_name) if self._talks else {}
-        except StorageError:
-            return {}  # the next look may succeed
 
     async def _resume_all(self, nursery: trio.Nursery, work: Work, found: Mapping[Job, InvocationStatus]) -> None:
         """Begin what was found and may begin, as places become free, unless other supervisors are faster."""
@@ -304,25 +291,22 @@ class Supervisor:
         """Whether it is not running here, and has not failed just now."""
         return job not in self._running and self._backoff.get(job, (0.0, 0.0))[0] <= self._runner._env.now()
 
-    async def _begin_when_free(self, nursery: trio.Nursery, job: Job, message: Event | None) -> None:
+    async def _begin_summary(self, nursery: trio.Nursery, job: Job) -> None:
         if self._may_begin(job):
             await self._free.acquire()
-            self._begin(nursery, job, message)
+            self._begin(nursery, job, None)
 
-    def _begin(self, nursery: trio.Nursery, job: Job, status: InvocationStatus | Event | None) -> None:
+    def _begin(self, nursery: trio.Nursery, job: Job, status: InvocationStatus | None) -> None:
         """Let a job have the place that was taken for it."""
         self._running.add(job)
         name = f"summary of {job[0]}" if status is None else f"supervised {job[1]}"
         nursery.start_soon(self._work, job, status, name=name)
 
-    async def _work(self, job: Job, status: InvocationStatus | Event | None) -> None:
+    async def _work(self, job: Job, status: InvocationStatus | None) -> None:
         try:
             longest_s = None
             if status is None:
                 longest_s = BACKOFF_S_MAX if await self._compact(job[0]) else None
-            elif isinstance(status, Event):
-                has_failed = await wake(self._runner, job[0], status, self._config, self._deps)
-                longest_s = BACKOFF_S_MAX if has_failed else None
             else:
                 outcome = await resume(
                     self._runner, job, now=None, config=self._config, deps=self._deps, if_still=status,

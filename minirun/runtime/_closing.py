@@ -22,6 +22,10 @@ async def close_calls(context: InvocationContext, calls: Iterable[OpenCall]) -> 
     Raises:
         StorageError, StaleSessionError: What was answered until then is stored; the maker must not end before the rest.
     """
+    replayer = context._invocation.replayer
+    if replayer is not None:
+        # A run that fails after this has not left the invocation as it was: only a failed one asks its questions again.
+        replayer.has_new = True
     with trio.CancelScope(shield=True):
         for group in by_event(calls):
             await _emit(context, closing_event_at_end(group, context._invocation.failures.unrecorded_calls))

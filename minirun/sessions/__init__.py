@@ -8,16 +8,11 @@ if TYPE_CHECKING:
     from ._calls import OpenCall as OpenCall
     from ._calls import Pending as Pending
     from ._in_memory import InMemorySessionService as InMemorySessionService
-    from ._integrity._repair import Repaired as Repaired
-    from ._integrity._repair import SavedSession as SavedSession
-    from ._integrity._repair import repair as repair
     from ._integrity._verify import Damage as Damage
     from ._integrity._verify import verify as verify
     from ._invocation import Invocation as Invocation
     from ._invocation import InvocationStatus as InvocationStatus
     from ._key import SessionKey as SessionKey
-    from ._key_value._service import KeyValueSessionService as KeyValueSessionService
-    from ._key_value._store import KeyValueStore as KeyValueStore
     from ._live import LiveSession as LiveSession
     from ._node_runs import NodeRunInfo as NodeRunInfo
     from ._node_runs import NodeRunStatus as NodeRunStatus
@@ -40,14 +35,11 @@ else:
             "._in_memory": "InMemorySessionService",
             "._invocation": "Invocation InvocationStatus",
             "._key": "SessionKey",
-            "._key_value._service": "KeyValueSessionService",
-            "._key_value._store": "KeyValueStore",
             "._live": "LiveSession",
             "._node_runs": "NodeRunInfo NodeRunStatus",
             "._pending": "PendingCall",
             "._remembered": "RememberedAnswer",
             "._postgres._service": "DatabaseSessionService",
-            "._integrity._repair": "Repaired SavedSession repair",
             "._service": "BaseSessionService",
             "._session": "GetSessionConfig ListSessionsResponse Session",
             "._store": "SessionWriter",

@@ -8,7 +8,7 @@ process. The live sessions are the store.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count, islice
 from operator import attrgetter
 
@@ -56,9 +56,6 @@ class InMemorySessionService(BaseSessionService):
         self._incarnations = count(1)
         self._sent: dict[int, list[Event]] = {}  # the messages that wait for runs, by incarnation
 
-    def _store_id(self) -> Hashable:
-        return id(self)
-
     def _after_fork(self) -> None:
         super()._after_fork()
         self._interrupt_runs()
@@ -68,7 +65,7 @@ class InMemorySessionService(BaseSessionService):
             if run.status is InvocationStatus.RUNNING:  # in another process, not here
                 self._note(incarnation, changed(run, status=InvocationStatus.INTERRUPTED))
 
-    async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
+    async def insert_session(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
         if key in self._sessions:
             msg = f"there is a {key} already; get it with get_session, or choose another id"
             raise AlreadyExistsError(msg)
@@ -115,7 +112,7 @@ class InMemorySessionService(BaseSessionService):
         for call_id in in_order(asked) if asked else ():
             self._waiting.setdefault((live.incarnation, call_id), live)
 
-    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
+    async def insert_fork(self, key: SessionKey, at_seq: int | None, new: SessionKey, create_time: float) -> None:
         from ._past import Past, check_fork_seq, invocation_at  # few programs fork
 
         source = self._sessions.get(key)
@@ -126,7 +123,7 @@ class InMemorySessionService(BaseSessionService):
             msg = f"there is a {new} already; choose another id"
             raise AlreadyExistsError(msg)
         past = Past(self._logs[source.incarnation], source.revision if at_seq is None else at_seq)
-        live = self._new_live(new, self._values(new, past.state), past.events[0], self._env.now())
+        live = self._new_live(new, self._values(new, past.state), past.events[0], create_time)
         self._logs[live.incarnation] = past.events
         for event in past.events[1:]:
             live.advance(event, {}, {})
@@ -142,10 +139,12 @@ class InMemorySessionService(BaseSessionService):
             if (live.incarnation, name) not in self._invocations:
                 self._record(live, name, InvocationStatus.PAUSED, seq, live.revision)
 
-    async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
+    async def load_session(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
         return self._sessions.get(key)
 
-    async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
+    async def commit_event(
+        self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool
+    ) -> None:
         self._check_commit(live, event, writer, begins=begins)
         changes = apply_writes(live.values, writes_of(event.actions))
         calls = live.call_changes(event, tracked=writer is not None)
@@ -184,7 +183,7 @@ class InMemorySessionService(BaseSessionService):
                     live.incarnation, rewound_invocation(run, target, live.revision, waits=name in waiting)
                 )
 
-    async def _delete(self, key: SessionKey) -> None:
+    async def remove_session(self, key: SessionKey) -> None:
         live = self._sessions.pop(key, None)
         if live is not None:
             del self._logs[live.incarnation]
@@ -195,7 +194,7 @@ class InMemorySessionService(BaseSessionService):
             for name in self._runs.pop(live.incarnation, ()):
                 del self._invocations[live.incarnation, name]
 
-    async def _put_message(self, key: SessionKey, message: Event) -> None:
+    async def insert_message(self, key: SessionKey, message: Event) -> None:
         from ._messages import received  # few programs send messages into runs
 
         live = self._sessions.get(key)
@@ -205,20 +204,12 @@ class InMemorySessionService(BaseSessionService):
         self._sent.setdefault(live.incarnation, []).append(received(key, message, runs))
         live.has_messages = True
 
-    async def _messages(self, live: LiveSession) -> list[Event]:
+    async def load_messages(self, live: LiveSession) -> list[Event]:
         return [*self._sent.get(live.incarnation, ())]
 
-    async def _called(self, app_name: str) -> list[tuple[SessionKey, Event]]:
-        found = {number: bisect_left(self._ordered, number, key=_incarnation_of) for number in self._sent}
-        keys = {number: self._ordered[place].key for number, place in found.items()}
-        return [
-            (key, message)
-            for number, key in keys.items()
-            for message in self._sent[number]
-            if key.app_name == app_name
-        ]
-
-    async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
+    async def load_sessions(
+        self, app_name: str | None, user_id: str | None, limit: int | None, after: int
+    ) -> list[Session]:
         from ._listed import listed_session  # most programs list nothing
 
         start = bisect_right(self._ordered, after, key=_incarnation_of)
@@ -231,20 +222,20 @@ class InMemorySessionService(BaseSessionService):
             for live in islice(wanted, limit)
         ]
 
-    async def _apps_with(self, user_id: str, session_id: str) -> set[str]:
+    async def apps_with_session(self, user_id: str, session_id: str) -> set[str]:
         return {app for app in self._app_values if SessionKey(app, user_id, session_id) in self._sessions}
 
-    async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
+    async def load_events(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
         live = self._sessions.get(key)
         if live is None:
             return []
         start = after_seq + 1
         return self._logs[live.incarnation][start : None if limit is None else start + limit]
 
-    async def _user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
+    async def load_user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
         return self._user_values.get((app_name, user_id), {})
 
-    async def _list_invocations(
+    async def load_invocations(
         self, app_name: str | None, user_id: str | None, session_id: str | None, status: InvocationStatus | None
     ) -> list[Invocation]:
         if app_name is not None and user_id is not None and session_id is not None:
@@ -259,18 +250,18 @@ class InMemorySessionService(BaseSessionService):
             and session_id in (None, found.session_id)
         ]
 
-    async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
+    async def load_unfinished_invocations(self, key: SessionKey, after_seq: int) -> list[Invocation]:
         live = self._sessions.get(key)
         if live is None:
             return []
         runs = (self._invocations[live.incarnation, name] for name in self._not_over.get(live.incarnation, ()))
         return sorted((run for run in runs if run.seq > after_seq), key=attrgetter("seq"))
 
-    async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
+    async def load_invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         live = self._sessions.get(key)
         return None if live is None else self._invocations.get((live.incarnation, invocation_id))
 
-    async def _list_waiting(
+    async def load_waiting_calls(
         self, app_name: str | None, user_id: str | None, session_id: str | None
     ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
         found = []
@@ -282,10 +273,10 @@ class InMemorySessionService(BaseSessionService):
                 found.append((key, call, log[call.seq], log[call.pending_seq]))
         return found
 
-    async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
+    async def record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
         return self._end(writer, status)
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
+    async def finish_invocation(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
         return self._end(writer, status)
 
     def _end(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
@@ -295,7 +286,7 @@ class InMemorySessionService(BaseSessionService):
             return True
         sent = self._sent.get(place[0]) if status is InvocationStatus.COMPLETED else None
         if sent and any(message.invocation_id == writer.invocation_id for message in sent):
-            return False  # `_put_message` has noted that they wait
+            return False  # `insert_message` has noted that they wait
         if status is None:  # nobody runs it any more, and nobody has said how it ended
             self._note(place[0], changed(found, status=InvocationStatus.INTERRUPTED))
         else:

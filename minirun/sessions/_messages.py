@@ -4,8 +4,8 @@ Messages that wait for runs: which run takes one, and what becomes of those that
 A message that was sent into an invocation waits in the store, beside the log of its session, until the run that works
 on the invocation appends it: then it is an event, and in the same transaction it does not wait any more. So it is taken
 once, whichever process dies when. A run that would be completed while a message waits for it is not: it takes the
-message first (`SessionStore._finish`). What is left when an invocation has ended in another way is taken over by the
-next run of the session, as events of the invocation it was sent to, before its own message.
+message first (`SessionStore.finish_invocation`). Messages that are left when an invocation has ended in another way are
+taken over by the next run of the session, as events of the invocation they were sent to, before its own message.
 
 The end of a run may reach the store late, when that has failed meanwhile or another process has taken the session. An
 invocation that messages have come to by then, waiting or taken over, is not recorded as completed: it is interrupted.
@@ -84,10 +84,10 @@ async def take_over_messages(writer: SessionWriter, resumed: str | None, *, also
         StaleSessionError, StorageError: See `SessionWriter.append`; what was appended until then is stored.
     """
     service, key = writer.service, writer.live.key
-    for message in await service._messages(writer.live):
+    for message in await service.load_messages(writer.live):
         name = message.invocation_id
         assert name is not None, "what waits is for an invocation"
-        found = None if name == resumed else await service._invocation(key, name)
+        found = None if name == resumed else await service.load_invocation(key, name)
         is_paused = found is not None and found.status is InvocationStatus.PAUSED
         if name != resumed and (also_paused or not is_paused):
             await writer.append(message)

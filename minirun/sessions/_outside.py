@@ -49,14 +49,14 @@ async def _append_checked(store: SessionStore, session: Session, event: Event) -
     key = session_key(session.app_name, session.user_id, session.id)
     hold = await store._acquire(key)
     try:
-        at_hand = store._at_hand(key)
+        at_hand = store.cached_session(key)
         if at_hand is not None and _is_next(at_hand, session, event):  # if so it is; the store checks it anyway
             try:
                 return await store._append(at_hand, event, session=session)
             except (ChangedMeanwhileError, SessionNotFoundError, InvalidValueError):
                 pass  # another process was faster; or has been, if the event does not fit what is at hand
         while True:
-            live = await store._open_free(key, GetSessionConfig(num_recent_events=0), reject=False)
+            live = await store.load_free_session(key, GetSessionConfig(num_recent_events=0), reject=False)
             if live is None:
                 raise await store._not_found(key)
             if live.incarnation != session._incarnation:
@@ -112,7 +112,7 @@ async def _event_at(store: SessionStore, live: LiveSession, seq: int) -> Event |
         loaded = live.events[live.index_of(seq)]
         if loaded.seq == seq:
             return loaded
-    found = await store._read(live.key, seq - 1, 1)
+    found = await store.load_events(live.key, seq - 1, 1)
     return found[0] if found else None  # deleted by another process just now
 
 

@@ -48,7 +48,7 @@ async def import_session(service: BaseSessionService, key: SessionKey, events: I
     check_key_bytes(key)
     with service._used():
         await trio.lowlevel.checkpoint()
-        await service._create(key, history)
+        await service.insert_session(key, history)
         return await _whole(service, key)
 
 
@@ -65,14 +65,14 @@ async def fork_session(
         raise InvalidValueError("at_seq", f"expected the seq of an event, from 0 up, found {shown(at_seq)}")
     with service._used():
         await trio.lowlevel.checkpoint()
-        await service._fork(key, at_seq, new)
+        await service.insert_fork(key, at_seq, new, service._env.now())
         return await _whole(service, new)
 
 
 async def _whole(service: BaseSessionService, key: SessionKey) -> Session:
     """A session that was just made, with all that is visible; no cancellation comes after it was stored."""
     with trio.CancelScope(shield=True):
-        live = await service._open(key, None)
+        live = await service.load_session(key, None)
     if live is None:  # deleted by another process just now
         raise await service._not_found(key)
     return live.snapshot(None)
@@ -85,7 +85,7 @@ async def get_user_state(service: BaseSessionService, app_name: str, user_id: st
     user_id = check_id("user_id", user_id)
     with service._used():
         await trio.lowlevel.checkpoint()
-        values = await service._user_state(app_name, user_id)
+        values = await service.load_user_state(app_name, user_id)
     return {key.removeprefix(USER_PREFIX): value for key, value in values.items()}
 
 
@@ -103,7 +103,7 @@ async def list_sessions(
         raise InvalidValueError("after", f"expected the `next` of an earlier page, found {shown(after)}")
     with service._used():
         await trio.lowlevel.checkpoint()
-        found = await service._list(app_name, user_id, None if limit is None else limit + 1, int(after or -1))
+        found = await service.load_sessions(app_name, user_id, None if limit is None else limit + 1, int(after or -1))
     page = found if limit is None else found[:limit]
     following = str(page[-1]._incarnation) if page and len(found) > len(page) else None
     return ListSessionsResponse(sessions=page, next=following)
@@ -115,10 +115,10 @@ async def delete_session(service: BaseSessionService, key: SessionKey) -> None:
     with service._used():
         hold = await service._acquire(key)
         try:
-            await service._open_free(key, GetSessionConfig(num_recent_events=0), reject=False)
+            await service.load_free_session(key, GetSessionConfig(num_recent_events=0), reject=False)
             for other in list(service._accompanying.values()):
                 await other.delete_session_artifacts(**attrs.asdict(key))
-            await service._delete(key)
+            await service.remove_session(key)
         finally:
             hold.release()
 
@@ -134,8 +134,8 @@ async def read_events(
     after_seq = -1 if after_seq is None else min(max(after_seq, -1), NUMBER_MAX)
     with service._used():
         await trio.lowlevel.checkpoint()
-        events = await service._read(key, after_seq, limit)
-        if not events and await service._open(key, GetSessionConfig(num_recent_events=0)) is None:
+        events = await service.load_events(key, after_seq, limit)
+        if not events and await service.load_session(key, GetSessionConfig(num_recent_events=0)) is None:
             raise await service._not_found(key)
         return events
 
@@ -163,7 +163,7 @@ async def list_invocations(
             raise InvalidValueError("status", problem) from None
     with service._used():
         await trio.lowlevel.checkpoint()
-        found = await service._list_invocations(app_name, user_id, session_id, status)
+        found = await service.load_invocations(app_name, user_id, session_id, status)
     return [invocation for invocation in found if status is None or invocation.status is status]
 
 
@@ -182,12 +182,12 @@ async def list_node_runs(
     with service._used():
         await trio.lowlevel.checkpoint()
         if app_name is not None and user_id is not None and session_id is not None:
-            found = await service._invocation(session_key(app_name, user_id, session_id), invocation_id)
+            found = await service.load_invocation(session_key(app_name, user_id, session_id), invocation_id)
             listed = [] if found is None else [found]
         else:
             listed = [
                 one
-                for one in await service._list_invocations(app_name, user_id, session_id, None)
+                for one in await service.load_invocations(app_name, user_id, session_id, None)
                 if one.invocation_id == invocation_id
             ]
         if not listed:
@@ -200,7 +200,7 @@ async def list_node_runs(
         [one] = listed
         limit = None if one.end_seq is None else one.end_seq - one.seq + 1
         key = session_key(one.app_name, one.user_id, one.session_id)
-        events = await service._read(key, one.seq - 1, limit)
+        events = await service.load_events(key, one.seq - 1, limit)
     return node_runs(events, invocation_id, one.status)
 
 
@@ -222,7 +222,7 @@ async def list_pending(
         session_id = check_id("session_id", session_id)
     with service._used():
         await trio.lowlevel.checkpoint()
-        found = await service._list_waiting(app_name, user_id, session_id)
+        found = await service.load_waiting_calls(app_name, user_id, session_id)
     pending = (pending_call(key, call, event, mark) for key, call, event, mark in found)
     return [each for each in pending if include_timers or each.kind != "timer"]
 

@@ -10,9 +10,9 @@ Rules of this file:
     nothing checkpoints after the write (P1).
 4.  Stored first, applied second: the live session is advanced by `apply_event`, after the commit (P4).
 
-A service author subclasses `BaseSessionService` and implements the storage primitives, which stand in `_store.py`.
-`minirun.testing.check_session_service` is the contract, as tests. What no run needs is done in `_seldom.py`, which is
-imported by the first call that does.
+A service author subclasses `BaseSessionService` and implements the storage primitives, which are in `_store.py`.
+`minirun.testing.check_session_service` checks the result, and `tests/contracts` has the whole suite. What no run needs
+is done in `_seldom.py`, which is imported by the first call that does.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class BaseSessionService(SessionStore):
         event = Event(id=self._env.new_id("event"), author="system", seq=0, timestamp=self._env.now(), actions=actions)
         with self._used():
             await trio.lowlevel.checkpoint()
-            live = await self._create(key, [event])
+            live = await self.insert_session(key, [event])
             return live.snapshot(None)
 
     async def import_session(self, *, app_name: str, user_id: str, session_id: str, events: Iterable[Event]) -> Session:
@@ -173,7 +173,7 @@ class BaseSessionService(SessionStore):
             raise InvalidValueError("config", f"expected a GetSessionConfig, found {shown(config)}")
         with self._used():
             await trio.lowlevel.checkpoint()
-            live = await self._open(key, config)
+            live = await self.load_session(key, config)
             return None if live is None else live.snapshot(config)
 
     async def list_sessions(

@@ -1,8 +1,9 @@
 """
 Writing sessions: the writer that a run holds, and what a store has to do for it.
 
-`SessionStore` has the storage primitives. A service author subclasses `BaseSessionService`, which adds what
-applications call, and implements the primitives at the end of this file; what is above them is the same for all.
+`SessionStore` has the storage primitives: ten abstract methods, and eleven with a default. A service author subclasses
+`BaseSessionService`, which adds the methods that applications call, and implements the primitives at the end of this
+file; what is above them is the same for all stores. Applications do not call the primitives: they take no lock.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ __all__ = ["ChangedMeanwhileError", "SessionStore", "SessionWriter"]
 
 
 class ChangedMeanwhileError(Exception):
-    """Raised by `_commit` for an append without a writer when another process entered the session just before."""
+    """Raised by `commit_event` for an append without a writer when another process entered the session just before."""
 
 
 class SessionWriter:
@@ -111,7 +112,7 @@ class SessionWriter:
 
     async def reload(self, config: GetSessionConfig | None, *, reject: bool) -> None:
         """Read the session again, for a run that found it changed before its own message was stored."""
-        live = await self.service._open_free(self.live.key, config, reject=reject)
+        live = await self.service.load_free_session(self.live.key, config, reject=reject)
         if live is None:
             raise await self.service._not_found(self.live.key)
         self.live.held = False
@@ -125,7 +126,7 @@ class SessionWriter:
         service = self.service
         if service.renew_every_s is not None:
             if service._renewals is None:
-                service._renewals = Renewals(service._env, service.renew_every_s, service._renew)
+                service._renewals = Renewals(service._env, service.renew_every_s, service.renew_leases)
             service._renewals.add(self, nursery)
 
     @trio.lowlevel.enable_ki_protection
@@ -137,7 +138,7 @@ class SessionWriter:
 
     async def renew(self) -> None:
         """Extend the lease now."""
-        await self.service._renew([self])
+        await self.service.renew_leases([self])
 
     async def record_end(self, status: InvocationStatus) -> None:
         """
@@ -147,7 +148,7 @@ class SessionWriter:
             StorageError: It may be recorded or not; `finish` does it, then.
         """
         if self.epoch is not None and self._pid == os.getpid():
-            self._has_recorded_end = await self.service._record_end(self, status)
+            self._has_recorded_end = await self.service.record_end(self, status)
 
     @trio.lowlevel.enable_ki_protection
     async def finish(self, status: InvocationStatus | None) -> bool:
@@ -167,7 +168,8 @@ class SessionWriter:
         self.live.held = False
         try:
             if self.epoch is not None and self._pid == os.getpid():
-                is_left = await self.service._finish(self, None if self._has_recorded_end else status) is not False
+                status = None if self._has_recorded_end else status
+                is_left = await self.service.finish_invocation(self, status) is not False
         except StorageError:
             pass  # every event is stored; the lease runs out by itself, and the status says what is true: unknown
         finally:
@@ -242,8 +244,8 @@ class SessionStore(BaseService, ABC):
         try:
             await trio.lowlevel.checkpoint_if_cancelled()
             # Nothing is gained by letting others go first where nobody waits: a run checkpoints before it stores.
-            hold = acquire_free((self._store_id(), key)) or await self._acquire(key, reject=reject)
-            live = await self._open_free(key, config, reject=reject)
+            hold = acquire_free((self.store_id(), key)) or await self._acquire(key, reject=reject)
+            live = await self.load_free_session(key, config, reject=reject)
             return None if live is None else SessionWriter(self, hold, live, invocation_id)
         finally:
             if live is None:
@@ -252,7 +254,7 @@ class SessionStore(BaseService, ABC):
                     hold.release()
 
     async def _acquire(self, key: SessionKey, *, reject: bool = False) -> Hold:
-        return await acquire((self._store_id(), key), str(key), reject=reject)
+        return await acquire((self.store_id(), key), str(key), reject=reject)
 
     async def _append(
         self,
@@ -278,7 +280,7 @@ class SessionStore(BaseService, ABC):
             timestamp=self._env.now() if event.timestamp is None else event.timestamp,
         )
         try:
-            await self._commit(live, complete, writer=writer, begins=begins)
+            await self.commit_event(live, complete, writer=writer, begins=begins)
         except StorageError as error:
             if session is not None and error.stored is None:
                 session._uncertain = (changed(event, id=None), complete.id)
@@ -292,159 +294,160 @@ class SessionStore(BaseService, ABC):
         """The error that says where there is a session of this id, if anywhere, and what to do."""
         from ._missing import not_found
 
-        return not_found(key, await self._apps_with(key.user_id, key.session_id), advice)
+        return not_found(key, await self.apps_with_session(key.user_id, key.session_id), advice)
 
-    # --- storage primitives: what a service author implements -------------------------------------------------------
-
-    @abstractmethod
-    def _store_id(self) -> Hashable:
-        """What names the store in this process: two services over one file return the same."""
+    # --- storage primitives, abstract: what a service author implements -----------------------------------------------
 
     @abstractmethod
-    async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
+    async def insert_session(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
         """
         Store a new session with these events, the creation record first, or raise AlreadyExistsError.
 
-        All of it or nothing. The calls that are not answered are open, and the invocations of those that wait for
-        somebody are paused. No checkpoint after the write.
+        All of it or nothing. Calls without a response are open, and the invocations whose calls wait for a reply are
+        paused. No checkpoint after the write.
         """
 
     @abstractmethod
-    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
+    async def insert_fork(self, key: SessionKey, at_seq: int | None, new: SessionKey, create_time: float) -> None:
         """
         Store a new session with the past of another one up to *at_seq*, or raise AlreadyExistsError.
 
-        Its open calls and its invocations are those of the other one, as they were then (`invocation_at`), and nobody
-        runs them. No checkpoint after the write.
+        Its open calls and its invocations are those of the other one, as they were then (`invocation_at`), and no
+        process runs them. No checkpoint after the write.
         """
 
     @abstractmethod
-    async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
+    async def load_session(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
         """
         The up-to-date live session with at least the events that *config* asks for (`LiveSession.wanted`), or None.
 
         Its newest visible compaction is known, whatever is loaded.
         """
 
-    async def _open_free(self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool) -> LiveSession | None:
-        """As `_open`, after waiting until no other process has the session's lease."""
-        return await self._open(key, config)
-
-    def _at_hand(self, key: SessionKey) -> LiveSession | None:
-        """The live session as it was last used, which may be out of date, if that spares asking the store."""
-        return None
-
     @abstractmethod
-    async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
+    async def commit_event(
+        self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool
+    ) -> None:
         """
         Store *event*, whose seq is `live.revision + 1`, with all it changes, atomically; then `live.advance` it.
 
         Shared scopes are applied to the values that are current in the transaction. With *begins* the writer's
         invocation is recorded as running, again if it was recorded before; one that has ended is refused as stale,
-        unless `may_begin` allows it. An event that undoes others lets the
-        invocations that have begun in the undone part, and not ended, be cancelled; the others are what they were
-        before it (`invocation_at`). One that was sent to a run (`Replay.sent`) does not wait any more among the
-        messages of the session. No checkpoint after the write.
+        unless `may_begin` allows it. An event that undoes others cancels the invocations that have begun in the undone
+        part and not ended; the others are as they were before it (`invocation_at`). An event that was sent to a run
+        (`Replay.sent`) is removed from the waiting messages. No checkpoint after the write.
         """
-
-    async def _put_message(self, key: SessionKey, message: Event) -> None:
-        """
-        Let the message of a user wait for the invocation that is to take it, by `received`, behind those that wait.
-
-        What waits is no part of the log. A run takes it by appending it, in the same transaction.
-
-        Raises:
-            SessionNotFoundError, InvocationNotFoundError, InvocationEndedError: No run would take it.
-        """
-        raise NotSupportedError(f"{type(self).__name__} keeps no messages for runs; implement `_put_message`")
-
-    async def _messages(self, live: LiveSession) -> list[Event]:
-        """The messages that wait in a session, in the order in which they were sent, without `seq`."""
-        return []
-
-    async def _called(self, app_name: str) -> list[tuple[SessionKey, Event]]:
-        """
-        The messages that wait in the sessions of an app, those of each session in their order.
-
-        Found without looking at other sessions. Supervisors ask for it; a store that does not say has none for them.
-        """
-        return []
 
     @abstractmethod
-    async def _delete(self, key: SessionKey) -> None:
+    async def remove_session(self, key: SessionKey) -> None:
         """Delete the session if it exists."""
 
     @abstractmethod
-    async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
+    async def load_sessions(
+        self, app_name: str | None, user_id: str | None, limit: int | None, after: int
+    ) -> list[Session]:
         """Sessions whose incarnation is above *after*, in that order, without events and state."""
 
-    async def _apps_with(self, user_id: str, session_id: str) -> set[str]:
-        """The apps that have a session of this user and id. Better found without looking at all sessions."""
-        found = await self._list(None, user_id, None, -1)
-        return {session.app_name for session in found if session.id == session_id}
-
     @abstractmethod
-    async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
+    async def load_events(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
         """Stored events with a seq above *after_seq* (-1: all), in order; none if there is no such session."""
 
-    async def _user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
-        """The values that all sessions of a user share, under their full keys."""
-        msg = f"{type(self).__name__} does not tell the state of users; read that of one of the user's sessions"
-        raise NotSupportedError(msg)
-
     @abstractmethod
-    async def _list_invocations(
+    async def load_invocations(
         self, app_name: str | None, user_id: str | None, session_id: str | None, status: InvocationStatus | None
     ) -> list[Invocation]:
         """
         All recorded invocations, or at least those of a *status*, oldest first.
 
-        Those of one session are found without looking at those of others.
+        The cost for one session does not depend on the number of other sessions.
         """
 
     @abstractmethod
-    async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
-        """One recorded invocation of a session, found without looking at others."""
-
-    async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
-        """
-        The recorded invocations of a session that have begun after event *after_seq*, and not ended.
-
-        Better found without looking at others; those that have begun before have all ended.
-        """
-        found = await self._list_invocations(key.app_name, key.user_id, key.session_id, None)
-        return [one for one in found if one.seq > after_seq and not one.status.has_ended]
-
-    @abstractmethod
-    async def _list_waiting(
+    async def load_waiting_calls(
         self, app_name: str | None, user_id: str | None, session_id: str | None
     ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
         """
-        The calls that wait for somebody outside, with the event that holds each and the one that lets it wait.
+        The calls that wait for a reply, each with the event that contains it and the event that made it wait.
 
-        The one that began to wait first, in this store, comes first; then as sessions were made, and as they stand in
-        the log. Found without looking at others.
+        The call that began to wait first, in this store, comes first; then by session and position in the log. The cost
+        depends on what is returned, not on what is stored.
         """
-
-    async def _renew(self, writers: Sequence[SessionWriter]) -> None:
-        """Extend the leases of those of the writers that have one."""
-
-    async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
-        """
-        Record the final status of the writer's invocation, and keep the lease; what is appended later stays out of it.
-
-        Return whether that was done. If not, `_finish` is told: a process that dies before leaves it interrupted.
-        """
-        return False
 
     @abstractmethod
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool | None:
+    async def finish_invocation(self, writer: SessionWriter, status: InvocationStatus | None) -> bool | None:
         """
         Record the final status, if there is one and the writer's invocation runs, and give the lease back.
 
-        Return False, and change nothing, if messages wait for an invocation that is to be completed (`_put_message`);
-        `_record_end` returns False then, too, and both let `writer.live.has_messages` say so.
+        Return False, and change nothing, if messages wait for an invocation that is to be completed (`insert_message`);
+        `record_end` returns False then, too, and both set `writer.live.has_messages`.
 
         It may come late: an invocation that another writer has begun again since stays as it is. So does one that is
         to be completed, but can take no message any more, if one was sent to it that it has not taken.
         """
+
+    # --- storage primitives with a default: for what a store can do better, or need not have -------------------------
+
+    def store_id(self) -> Hashable:
+        """What names the store in this process: two services over one file return the same."""
+        return id(self)
+
+    async def load_free_session(
+        self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool
+    ) -> LiveSession | None:
+        """As `load_session`, after waiting until no other process has the session's lease."""
+        return await self.load_session(key, config)
+
+    def cached_session(self, key: SessionKey) -> LiveSession | None:
+        """The live session as it was last used, which may be out of date, if that avoids a read of the store."""
+        return None
+
+    async def load_invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
+        """One recorded invocation of a session. Better found without reading others."""
+        found = await self.load_invocations(key.app_name, key.user_id, key.session_id, None)
+        return next((one for one in found if one.invocation_id == invocation_id), None)
+
+    async def load_unfinished_invocations(self, key: SessionKey, after_seq: int) -> list[Invocation]:
+        """
+        The recorded invocations of a session that have begun after event *after_seq*, and not ended.
+
+        Better found without reading others; those that have begun before have all ended.
+        """
+        found = await self.load_invocations(key.app_name, key.user_id, key.session_id, None)
+        return [one for one in found if one.seq > after_seq and not one.status.has_ended]
+
+    async def apps_with_session(self, user_id: str, session_id: str) -> set[str]:
+        """The apps that have a session of this user and id. Better found without reading all sessions."""
+        found = await self.load_sessions(None, user_id, None, -1)
+        return {session.app_name for session in found if session.id == session_id}
+
+    async def load_user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
+        """The values that all sessions of a user share, under their full keys."""
+        msg = f"{type(self).__name__} does not tell the state of users; read that of one of the user's sessions"
+        raise NotSupportedError(msg)
+
+    async def insert_message(self, key: SessionKey, message: Event) -> None:
+        """
+        Store the message of a user for the invocation that is to take it, by `received`, after those that wait.
+
+        Waiting messages are not part of the log. A run takes one by appending it, in the same transaction.
+
+        Raises:
+            SessionNotFoundError, InvocationNotFoundError, InvocationEndedError: No run would take it.
+        """
+        raise NotSupportedError(f"{type(self).__name__} keeps no messages for runs; implement `insert_message`")
+
+    async def load_messages(self, live: LiveSession) -> list[Event]:
+        """The messages that wait in a session, in the order in which they were sent, without `seq`."""
+        return []
+
+    async def record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
+        """
+        Record the final status of the writer's invocation, and keep the lease; later appends do not belong to it.
+
+        Return whether that was done. If not, `finish_invocation` records it: a process that dies before leaves the
+        invocation interrupted.
+        """
+        return False
+
+    async def renew_leases(self, writers: Sequence[SessionWriter]) -> None:
+        """Extend the leases of those of the writers that have one."""

@@ -12,16 +12,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
-import trio
-
-from ..events import Event
 from ._invocation import InvocationStatus
 from ._key import SessionKey
 
 if TYPE_CHECKING:
     from ._service import BaseSessionService
 
-__all__ = ["Job", "Work", "called", "due", "resumable", "work_in"]
+__all__ = ["Job", "Work", "due", "resumable", "work_in"]
 
 Job: TypeAlias = tuple[SessionKey, str]
 """Resume the invocation of this id in the session."""
@@ -42,22 +39,6 @@ async def resumable(service: BaseSessionService, app_name: str, now: float) -> d
     jobs = [(SessionKey(one.app_name, one.user_id, one.session_id), one.invocation_id) for one in found]
     timed = dict.fromkeys(await due(service, app_name, now), InvocationStatus.PAUSED)
     return {**timed, **dict.fromkeys(jobs, interrupted)}
-
-
-@trio.lowlevel.enable_ki_protection
-async def called(service: BaseSessionService, app_name: str) -> dict[Job, Event]:
-    """Return the paused invocations that messages wait for, each with the first that need not wait for its end."""
-    with service._used():
-        messages = await service._called(app_name)
-        found: dict[Job, Event] = {}
-        for key, message in messages:
-            assert message.invocation_id is not None, "what waits is for an invocation"
-            job = (key, message.invocation_id)
-            if job not in found and message.actions.replay.sent == "next_model_call":
-                run = await service._invocation(*job)
-                if run is not None and run.status is InvocationStatus.PAUSED:
-                    found[job] = message
-    return found
 
 
 class Work:

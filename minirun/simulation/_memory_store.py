@@ -28,26 +28,26 @@ __all__ = ["MemoryStore"]
 class _MemoryService(ObservedService, InMemorySessionService):
     """A service whose dicts are a disk: another process may go on with them, once this one is dead."""
 
-    async def _commit(self, live: LiveSession, event: Event, **options: Any) -> None:
+    async def commit_event(self, live: LiveSession, event: Event, **options: Any) -> None:
         self.process.refuse_if_dead()
-        await super()._commit(live, event, **options)
+        await super().commit_event(live, event, **options)
 
-    async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
+    async def insert_session(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
         await self._env.point("create")
         self.process.refuse_if_dead()
-        return await super()._create(key, events)
+        return await super().insert_session(key, events)
 
-    async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
+    async def record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
         self.process.refuse_if_dead()
-        return await super()._record_end(writer, status)
+        return await super().record_end(writer, status)
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
+    async def finish_invocation(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
         self.process.refuse_if_dead()
-        return await super()._finish(writer, status)
+        return await super().finish_invocation(writer, status)
 
-    async def _put_message(self, key: SessionKey, message: Event) -> None:
+    async def insert_message(self, key: SessionKey, message: Event) -> None:
         self.process.refuse_if_dead()
-        await super()._put_message(key, message)
+        await super().insert_message(key, message)
 
 
 class MemoryStore(Store):
@@ -109,8 +109,8 @@ class MemoryStore(Store):
         key = SessionKey(app_name, SETTER, SETTER)
         made = creation(state)
         for work in (
-            InMemorySessionService._create(self._disk, key, [made]),
-            InMemorySessionService._delete(self._disk, key),
+            InMemorySessionService.insert_session(self._disk, key, [made]),
+            InMemorySessionService.remove_session(self._disk, key),
         ):
             with contextlib.suppress(StopIteration):
                 work.send(None)

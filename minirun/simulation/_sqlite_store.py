@@ -53,7 +53,7 @@ class _SqliteService(ObservedService, SqliteSessionService):
         self.process = process
         self.witness = witness
 
-    def _store_id(self) -> tuple[Path | None, int]:
+    def store_id(self) -> tuple[Path | None, int]:
         return self._path, self.process.number
 
 

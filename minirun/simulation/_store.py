@@ -138,23 +138,23 @@ class ObservedService(BaseSessionService):
         self.witness.storing(key, stored, writer=writer, begins=begins)
         return stored
 
-    async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
-        live = await super()._create(key, events)  # type: ignore[safe-super]  # of the store's service
+    async def insert_session(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
+        live = await super().insert_session(key, events)  # type: ignore[safe-super]  # of the store's service
         self.witness.created(key, events, 0)
         return live
 
-    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
+    async def insert_fork(self, key: SessionKey, at_seq: int | None, new: SessionKey, create_time: float) -> None:
         self.witness.artifacts.copying(_scope_of(key), _scope_of(new), whole=False)
-        await super()._fork(key, at_seq, new)  # type: ignore[safe-super]  # of the store's service
+        await super().insert_fork(key, at_seq, new, create_time)  # type: ignore[safe-super]  # of the store's service
         self.witness.artifacts.forked(_scope_of(new))
         self.witness.created(new, (), -1)
 
-    async def _delete(self, key: SessionKey) -> None:
-        await super()._delete(key)  # type: ignore[safe-super]  # of the store's service
+    async def remove_session(self, key: SessionKey) -> None:
+        await super().remove_session(key)  # type: ignore[safe-super]  # of the store's service
         self.witness.deleted(key)
 
-    async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
-        done = await super()._record_end(writer, status)
+    async def record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
+        done = await super().record_end(writer, status)
         if done:
             self.witness.ended(writer, status)
         return done
@@ -164,8 +164,8 @@ class ObservedService(BaseSessionService):
         with self.witness.artifacts.deleting((app_name, user_id, session_id), None):
             await super().delete_session(app_name=app_name, user_id=user_id, session_id=session_id)
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
-        found = await super()._finish(writer, status)  # type: ignore[safe-super]  # of the store's service
+    async def finish_invocation(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
+        found = await super().finish_invocation(writer, status)  # type: ignore[safe-super]  # of the store's service
         is_left = found is not False
         if status is not None and is_left:
             self.witness.ended(writer, status)

@@ -8,12 +8,7 @@ The factory returns a service, or any async context manager that gives one; it i
 check. Every check works under an app name of its own, so the factory may as well open the same store again and again;
 say `durable=True` if it does, and what must survive is checked too.
 
-A check that fails raises an AssertionError with a note that names it. Nothing here needs pytest; with it, each check
-can be a test of its own:
-
-    @pytest.mark.parametrize("check", session_service_checks().values(), ids=session_service_checks())
-    async def test_my_service(check) -> None:
-        await check(MySessionService)
+A check that fails raises an AssertionError with a note that names it. Nothing here needs pytest.
 
 The checks say `expect` where a test would say `assert`, so that they also check under `python -O`.
 """

@@ -24,7 +24,7 @@ from .._values import MAKE, changed
 from .._workflow_errors import NodeTimeoutError
 from ..agents._lanes import no_stray_cancellation
 from ..env import derived_id
-from ..errors import FatalError, MinirunError, StorageError
+from ..errors import FatalError, MinirunError, ReplayError, StorageError
 from ..events import Event, EventActions, NodeInfo, Replay
 from ..flows._branches import is_within
 from ..runtime import InvocationContext, StreamingMode
@@ -112,7 +112,7 @@ class NodeExecution:
                     self.on_failed()
                 spent: list[str] = []
                 try:
-                    spent = await self._withdraw(context, attempt)
+                    spent = await self._withdraw(context, attempt, error)
                 except MinirunError as refused:  # its questions are open: nothing may come after it
                     error = ExceptionGroup(f"the node {self.info_path} has failed, and asks still", [error, refused])
                 begin_again(context)
@@ -237,15 +237,20 @@ class NodeExecution:
         invocation.ids.failed_steps |= set(note["failed_steps"])
         invocation.ids.claimed.update(dict.fromkeys(note.get("spent", ()), ("", 0)))
 
-    async def _withdraw(self, context: InvocationContext, attempt: int) -> list[str]:
+    async def _withdraw(self, context: InvocationContext, attempt: int, error: Exception) -> list[str]:
         """
-        Answer what the failed attempt has asked and nobody waits for any more.
+        Withdraw the open questions of the attempt that failed with *error*.
 
-        Return the ids of its own questions, which are spent: another attempt asks under others.
+        Return the ids of the node's own questions, which are spent: another attempt asks under other ids. A failure
+        before the recorded events of the node are replayed withdraws nothing: the replay comes before anything new.
 
         Raises:
             StorageError, StaleSessionError: See `close_calls`.
         """
+        replayer = context._invocation.replayer
+        is_behind = replayer is not None and replayer.record.next_in(self.branch) is not None
+        if is_behind or isinstance(error, ReplayError):
+            return []  # the invocation stays as it was: the next run needs its questions
         asked = [call for call in context._invocation.open_calls() if is_within(call.branch, self.branch)]
         if not asked:
             return []

@@ -259,7 +259,7 @@ OTHERS = ["mysql+aiomysql://u:p@h/d", "mariadb://h/d", "spanner+spanner:///proje
 @pytest.mark.parametrize("url", OTHERS)
 def test_other_databases_are_refused_with_the_reason(kind: Any, url: str) -> None:
     """The message names the database, says why, and what to use; it shows nothing else of the URL."""
-    expected = rf"{kind.__name__} does not store in .*: .*; use postgresql://.* of your own; check_\w+ is the contract"
+    expected = rf"{kind.__name__} does not store in .*: .*; use postgresql://.* a subclass of Base\w+ of your own"
     with pytest.raises(NotSupportedError, match=expected) as caught:
         kind(url)
     assert "u:p" not in str(caught.value)

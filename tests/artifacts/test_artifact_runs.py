@@ -855,7 +855,7 @@ async def test_a_rewind_that_is_not_stored_leaves_the_artifacts(store: Store, mo
         raise StorageFullError("the disk is full")
 
     with monkeypatch.context() as patch, pytest.raises(StorageFullError):
-        patch.setattr(store.sessions, "_commit", full)
+        patch.setattr(store.sessions, "commit_event", full)
         await store.runner(runs[0]).rewind_async(**PLACE, rewind_before_invocation_id=last.invocation_id)
     assert await store.text("a") == "2"
     await store.runner(runs[0]).rewind_async(**PLACE, rewind_before_invocation_id=last.invocation_id)

@@ -14,8 +14,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
@@ -59,9 +57,9 @@ from minirun.errors import (
     StorageUncertainError,
 )
 from minirun.sessions import DatabaseSessionService, SqliteSessionService
-from minirun.testing import artifact_service_checks, check_artifact_service
 from minirun.types import Part
 
+from ..contracts.artifact_contract import artifact_service_checks, check_artifact_service
 from ..examples import examples
 from ..fork_server import program, run, start
 from ..interruptions import CancelAtStep, enumerate_steps
@@ -150,16 +148,6 @@ async def test_the_contract_runs_as_a_whole_on_one_store(tmp_path: Path) -> None
         for _ in range(2):
             await check_artifact_service(kept)
     await check_artifact_service(services(tmp_path)["file"], durable=True)
-
-
-def test_the_contract_needs_no_pytest() -> None:
-    """The suite runs in a plain trio program, under `python -O` too, and imports no test framework."""
-    program = (
-        "import sys, trio; from minirun.artifacts import InMemoryArtifactService; from minirun.testing import *; "
-        "trio.run(check_artifact_service, InMemoryArtifactService); print('pytest' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
 
 
 class CountsWhatIsThere(InMemoryArtifactService):

@@ -30,7 +30,7 @@ from minirun.errors import (
     StorageFullError,
     StorageUncertainError,
 )
-from minirun.sessions import InMemorySessionService, Session, SqliteSessionService, repair, verify
+from minirun.sessions import InMemorySessionService, Session, SqliteSessionService, verify
 from minirun.types import Blob, Part
 
 from ..fork_server import program, start
@@ -733,60 +733,6 @@ async def test_verify_finds_what_does_not_agree(statement: str, tmp_path: Path) 
     assert verify(tmp_path / "a.db") == []
     spoil(tmp_path / "a.db", statement)
     assert verify(tmp_path / "a.db")
-
-
-async def test_repair_saves_what_is_whole(tmp_path: Path) -> None:
-    """Whole artifacts are in the new file under their numbers; what is damaged or was staged is not, and is told."""
-    async with Store(tmp_path / "a.db") as store:
-        service = store.artifacts
-        await save(service, "0", staged=True)
-        await store.append(a_txt=0)
-        await save(service, "bad")
-        await save_large(service)
-        await save(service, "staged", staged=True)
-        await save(service, "u", key=USERS)
-        await service._restore(USERS, None)
-        await store.append()
-    spoil(tmp_path / "a.db", "UPDATE chunks SET data = 'bad!' WHERE data = CAST('bad' AS BLOB)")
-    repaired = repair(tmp_path / "a.db", tmp_path / "b.db")
-    assert [loss.place for loss in repaired.damages] == ["file", "artifact 'a.txt' of session 's'"]
-    async with SqliteArtifactService(tmp_path / "b.db") as service:
-        assert await service.list_versions(**HERE) == [0, 2]
-        assert (await text_of(service, 0), await read(service)) == ("0", LARGE)
-        assert await text_of(service, filename="user:a") is None
-        assert await text_of(service, 0, filename="user:a") == "u"
-        assert await save(service, "next") == 4
-
-
-async def test_repair_keeps_an_artifact_whose_event_is_lost(tmp_path: Path) -> None:
-    """What an event has shown stays, also where the log was cut before it."""
-    async with Store(tmp_path / "a.db") as store:
-        await save(store.artifacts, "a", staged=True)
-        await store.append(a_txt=0)
-    spoil(tmp_path / "a.db", "UPDATE events SET data = replace(data, 'a.txt', 'b.txt')")
-    repaired = repair(tmp_path / "a.db", tmp_path / "b.db")
-    assert repaired.sessions[0].revision == 0
-    async with SqliteArtifactService(tmp_path / "b.db") as service:
-        assert await text_of(service) == "a"
-
-
-async def test_repair_counts_on_from_the_versions_that_it_keeps(tmp_path: Path) -> None:
-    """Where the next number is lost; a version that can have no next one is left out, the others show as ever."""
-    path, new = tmp_path / "a.db", tmp_path / "b.db"
-    async with Store(path) as store:
-        await save(store.artifacts, "0", staged=True)
-        await store.append(a_txt=0)
-        await save(store.artifacts, "1")
-        await save(store.artifacts, "last")
-    [(shown,)] = sql(path, "SELECT seq FROM artifact_versions WHERE version = 0")
-    sql(path, "UPDATE artifact_versions SET version = 9223372036854775807 WHERE version = 2")
-    sql(path, "UPDATE artifacts SET next_version = 'x'")
-    told = [damage.problem for damage in repair(path, new).damages]
-    assert told[0] == "which numbers were used is lost: found 'x'"
-    assert told[1:] == ["version 9223372036854775807 is not kept: it is none that was written"]
-    assert sql(new, "SELECT next_version FROM artifacts") == [(2,)]
-    assert sql(new, "SELECT version, seq FROM artifact_versions ORDER BY version") == [(0, shown), (1, None)]
-    assert shown is not None
 
 
 # --- cost -------------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_command_takes_the_url_of_a_database(folder: Path) -> None:
-    """Run, list, show, export, import, verify, repair, delete; a password in the URL is in nothing that is printed."""
+    """Run, list, show, export, import, verify, delete; a password in the URL is in nothing that is printed."""
     url = new_database().replace("minirun@", "minirun:s3cret@", 1)
     place = ("echo", "local", "default")
     said = minirun(folder, "run", "echo.py", "--db", url, "hello", "set")
@@ -62,11 +62,9 @@ def test_every_command_takes_the_url_of_a_database(folder: Path) -> None:
     assert again.stdout == exported.stdout
     verified = minirun(folder, "sessions", "verify", "--db", url)
     assert (verified.returncode, verified.stdout.endswith(": sound\n")) == (0, True), verified.stderr
-    repaired = minirun(folder, "sessions", "repair", "--db", url)
-    assert repaired.returncode == 0
     deleted = minirun(folder, "sessions", "delete", "--yes", "--db", url, *place)
     assert deleted.returncode == 0
-    done = (said, listed, shown, exported, made, again, verified, repaired, deleted)
+    done = (said, listed, shown, exported, made, again, verified, deleted)
     assert not any("s3cret" in each.stdout + each.stderr for each in done)
 
 

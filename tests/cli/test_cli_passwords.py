@@ -17,7 +17,7 @@ import pytest
 from minirun.cli._commands import cli
 from minirun.cli._db import DbType
 from minirun.errors import InvalidValueError
-from minirun.sessions import SqliteSessionService, repair, verify
+from minirun.sessions import SqliteSessionService, verify
 
 from ..fork_server import run, start
 from ..postgres import LOCKED_USER, new_database, require_postgres
@@ -214,8 +214,8 @@ def test_mcp_serve_takes_the_url_of_a_database(folder: Path) -> None:
 
 @pytest.mark.parametrize("place", [f"postgresql://u:{PASSWORD}@h/d", Path(f"postgresql://u:{PASSWORD}@h/d")])
 def test_a_url_is_no_name_of_a_file(place: Any) -> None:
-    """A service for SQLite files, `verify` and `repair` refuse it, without showing it."""
-    for use in (SqliteSessionService, verify, lambda file: repair(file, "new.db"), lambda file: repair("s.db", file)):
+    """A service for SQLite files and `verify` refuse it, without showing it."""
+    for use in (SqliteSessionService, verify):
         with pytest.raises(InvalidValueError, match="found a URL") as caught:
             use(place)
         assert MARK not in str(caught.value)

@@ -12,9 +12,10 @@ from minirun._codec import to_json
 from minirun.credentials import AuthConfig, AuthCredential, CredentialKey, InMemoryCredentialService
 from minirun.sessions import InMemorySessionService, InvocationStatus
 from minirun.simulation import why_unavailable
-from minirun.testing import call, check_credential_service
+from minirun.testing import call
 from minirun.tools import ToolContext
 
+from ..contracts.credential_contract import check_credential_service
 from ..helpers import PLACE, Logic
 from ..resuming import steps
 from ..seeds import coverage_until

@@ -39,8 +39,9 @@ from minirun.errors import (
     SecretError,
 )
 from minirun.sessions._state import State, Values
-from minirun.testing import credential_service_checks
 from minirun.types import FunctionCall, FunctionResponse
+
+from ..contracts.credential_contract import credential_service_checks
 
 SECRET = "sk-7f3a-very-secret"
 KEY = AuthCredential("api_key", api_key=SECRET, expires_at=100)

@@ -40,7 +40,6 @@ from minirun.sessions import (
     PendingCall,
     SessionKey,
     SqliteSessionService,
-    repair,
     verify,
 )
 from minirun.sessions._call_fold import CallFold, in_order
@@ -330,8 +329,6 @@ async def play(steps: list[Step], stores: list[BaseSessionService], fork_at: int
     for service in stores:
         await service.aclose()
     assert verify(path) == []
-    assert repair(path, path.with_name("repaired.db")).losses == []
-    assert rows(path.with_name("repaired.db")) == rows(path)
 
 
 async def waiting(stores: list[BaseSessionService]) -> list[str]:
@@ -359,7 +356,7 @@ def rows(path: Path) -> list[Any]:
 @settings(max_examples=examples(60))
 @given(steps=STEPS, fork_at=st.integers(0, 20))
 def test_every_store_keeps_the_fold(steps: list[Step], fork_at: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whatever is made, put off, answered and undone: rows, live sessions, forks, imports and repairs agree with it."""
+    """Whatever is made, put off, answered and undone: rows, live sessions, forks and imports agree with it."""
     folder = tmp_path_factory.mktemp("calls")
 
     async def main() -> None:
@@ -393,7 +390,7 @@ async def test_what_waits_is_found_by_an_index(tmp_path: Path) -> None:
         await service.list_pending(session_id="s")
         for status in ("running", "paused", "interrupted"):
             await service.list_invocations(status=status)
-        await service._invocation(KEY, "e-1")
+        await service.load_invocation(KEY, "e-1")
     plans = [plan_of(query) for query in queries if "FROM open_calls" in query or "FROM invocations" in query]
     assert len(plans) == 7
     assert not [plan for plan in plans if "SCAN o" in plan and "INDEX open_calls_waiting" not in plan]
@@ -501,7 +498,7 @@ async def test_an_end_that_is_recorded_late_does_not_end_who_goes_on(
         await resumed.finish(COMPLETED)
 
 
-# --- damage and repair ------------------------------------------------------------------------------------------------
+# --- damage -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", ["pending = 'soon'", "seq = 'x'", "pending_seq = 99", "branch = x'05'"])
@@ -551,45 +548,6 @@ async def write_history(path: Path) -> None:
         first = await enter(service, "e-1")
         await first.append(Event(author="user", invocation_id="e-1", content=answers("d")), begins=True)
         await first.finish(COMPLETED)
-
-
-@pytest.mark.parametrize(
-    ("lost", "status", "asked"),
-    [
-        (3, "paused", ["c"]),
-        (4, "paused", ["c"]),
-        (5, "interrupted", []),
-        (6, "paused", ["d"]),
-        (2, "interrupted", []),
-    ],
-)
-async def test_a_repaired_invocation_is_what_the_kept_events_say(
-    lost: int, status: str, asked: list[str], tmp_path: Path
-) -> None:
-    """Where a log is cut, its invocations are as they were there: waiting, or in the middle of their work."""
-    await write_history(tmp_path / "a.db")
-    sql(tmp_path / "a.db", f"DELETE FROM events WHERE seq = {lost}")
-    repair(tmp_path / "a.db", tmp_path / "new.db")
-    assert verify(tmp_path / "new.db") == []
-    async with SqliteSessionService(tmp_path / "new.db", durability="process") as service:
-        found = await service._invocation(KEY, "e-1")
-        assert found is not None
-        assert (str(found.status), [one.call_id for one in await service.list_pending()]) == (status, asked)
-
-
-async def test_questions_survive_the_loss_of_the_notes(tmp_path: Path) -> None:
-    """Without the rows of invocations and open calls, what waits is found in the log, and can be answered."""
-    async with SqliteSessionService(tmp_path / "a.db", durability="process") as service:
-        await service.create_session(**HERE)
-        await pause(service, "c")
-        asked = await service.list_pending()
-    sql(tmp_path / "a.db", "DELETE FROM invocations")
-    sql(tmp_path / "a.db", "DELETE FROM open_calls")
-    repair(tmp_path / "a.db", tmp_path / "new.db")
-    async with SqliteSessionService(tmp_path / "new.db", durability="process") as service:
-        assert await service.list_pending() == asked
-        [found] = await service.list_invocations()
-        assert (found.invocation_id, found.status, found.seq, found.end_seq) == ("e-1", PAUSED, 1, 2)
 
 
 # --- what an event may say --------------------------------------------------------------------------------------------

@@ -22,8 +22,9 @@ from minirun.memory import (
     _service,
 )
 from minirun.sessions import SqliteSessionService
-from minirun.testing import ScriptedLlm, check_memory_service, memory_service_checks
+from minirun.testing import ScriptedLlm
 
+from ..contracts.memory_contract import check_memory_service, memory_service_checks
 from ..stores import database_of
 
 Opens = Callable[[], AbstractAsyncContextManager[BaseMemoryService]]

@@ -33,10 +33,9 @@ from minirun.models import (
     LlmResponse,
 )
 from minirun.models.gemini import GeminiLive
-from minirun.testing import LiveBench
-from minirun.testing._live_contract import live_connection_checks
 from minirun.types import Blob, Content, FunctionDeclaration, FunctionResponse, GenerateContentConfig, Part
 
+from ..contracts.live_contract import LiveBench, live_connection_checks
 from ..provider_servers.gemini_live import KEY, PROJECT, GeminiLiveServer, Line
 from ..provider_servers.sockets import websockets_at
 

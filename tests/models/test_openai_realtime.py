@@ -31,7 +31,6 @@ from minirun.models import (
     LlmResponse,
 )
 from minirun.models.openai import OpenAIRealtime
-from minirun.testing import LiveBench, live_connection_checks
 from minirun.types import (
     Blob,
     Content,
@@ -43,6 +42,7 @@ from minirun.types import (
 )
 
 from ..cancelled_steps import cancelled_everywhere
+from ..contracts.live_contract import LiveBench, live_connection_checks
 from ..provider_servers.openai_realtime import (
     KEY,
     Call,

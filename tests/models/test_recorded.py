@@ -34,7 +34,8 @@ from minirun.errors import (
 )
 from minirun.models import BaseLlm, FallbackModel, LlmCapabilities, LlmRequest, LlmResponse, RecordedLlm
 from minirun.runtime import StreamingMode
-from minirun.testing import ScriptedLlm, call, llm_checks
+from minirun.testing import ScriptedLlm, call
+from minirun.testing._llm_contract import llm_checks
 from minirun.types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, GenerateContentConfig, Part
 
 from ..examples import examples

@@ -23,7 +23,7 @@ from minirun.errors import (
     ModelTimeoutError,
     NotSupportedError,
 )
-from minirun.testing import llm_checks
+from minirun.testing._llm_contract import llm_checks
 from minirun.types import UsageMetadata
 
 from ..provider_servers.server import Reply, fixture, in_pieces, served

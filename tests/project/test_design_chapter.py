@@ -4,13 +4,11 @@ The chapter for maintainers names files and methods as they are.
 
 from __future__ import annotations
 
-import inspect
 import re
 
 import pytest
 
 from minirun.sessions._sqlite._leases import LEASE_S, RENEW_EVERY_S
-from minirun.sessions._store import SessionStore
 
 from .test_guide import CHAPTERS, PACKAGE, PROJECT
 
@@ -26,13 +24,6 @@ def test_a_file_that_the_chapter_names_is_there(name: str) -> None:
     assert (PROJECT / name).exists() or (PACKAGE / name).is_file()
 
 
-def test_the_methods_of_a_store_are_all_named() -> None:
-    """
-    The recipe for a store has every storage primitive that is abstract.
-    """
-    abstract = {name for name, method in vars(SessionStore).items() if getattr(method, "__isabstractmethod__", False)}
-    assert inspect.isabstract(SessionStore)
-    assert abstract <= {*re.findall(r"`(_\w+)`", DESIGN.section("## How to add a store"))}
 
 
 def test_a_lease_lasts_as_long_as_the_guide_says() -> None:

@@ -36,7 +36,10 @@ EXAMPLES = Path(custom_agent.__file__).parent
 # A script takes a second at most; one that has not ended after this long hangs.
 SCRIPT_S_MAX = 60
 # Whole jobs, with tests of their own; the others show one thing each.
-LONG = ("librarian.py", "live_echo.py", "live_phone.py", "load_test.py", "map_reduce_files.py", "order_desk.py")
+LONG = (
+    "librarian.py", "live_echo.py", "live_phone.py", "load_test.py", "map_reduce_files.py", "order_desk.py",
+    "own_store.py",
+)
 LINES_MAX = 60
 
 

@@ -277,7 +277,6 @@ LATER = frozenset(
         "sessions._sqlite._artifacts",
         "sessions._sqlite._dead_owners",
         "sessions._sqlite._delete",
-        "sessions._sqlite._foreign",
         "sessions._sqlite._fork",
         "sessions._sqlite._late_ends",
         "sessions._sqlite._lease_wait",

@@ -11,7 +11,7 @@ import inspect
 import math
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +47,7 @@ from minirun.plugins import (
     ReflectAndRetryToolPlugin,
 )
 from minirun.runtime import LiveSettings
-from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueStore
+from minirun.sessions import GetSessionConfig
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
 from minirun.tools.mcp import McpToolset, StdioConnectionParams, StdioServer, StreamableHTTPConnectionParams
 from minirun.tools.openapi import OpenAPIToolset
@@ -70,16 +70,6 @@ def _tool() -> None:
     """Do nothing."""
 
 
-class Entries(KeyValueStore):
-    """Keeps nothing."""
-
-    async def read(self, first: str, end: str, limit: int) -> list[tuple[str, str]]:
-        """Return nothing."""
-        return []
-
-    async def write(self, changes: Mapping[str, str | None], *, owner: tuple[str, str | None]) -> bool:
-        """Store nothing."""
-        return False
 
 
 AGENT = LlmAgent(name="a", model=ScriptedLlm([]))
@@ -88,7 +78,6 @@ MAKERS: dict[str, Callable[..., object]] = {
     "LoopAgent": partial(LoopAgent, name="loop"),
     "Agent": partial(LlmAgent, name="a"),  # ADK's name of LlmAgent, which comes first
     "LlmAgent": partial(LlmAgent, name="a"),
-    "KeyValueSessionService": lambda **given: KeyValueSessionService(Entries(), **given),
     "Budget": Budget,
     "RunConfig": RunConfig,
     "LiveSettings": LiveSettings,
@@ -192,8 +181,8 @@ MADE_BY_MINIRUN = frozenset(
     {
         "ArtifactVersion", "BaseTool", "Collected", "Damage", "GenerateContentConfigDraft", "Invocation",
         "LiveCapabilities",
-        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "RestApiTool", "SavedSession",
-        "Session", "Stored",
+        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "RestApiTool", "Session",
+        "Stored",
     }
 )  # fmt: skip
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,10 @@ import pytest
 from minirun import BaseAgent, Event, InMemorySessionService, InvocationContext, Runner, SqliteSessionService
 from minirun.artifacts import BaseArtifactService, FileArtifactService, InMemoryArtifactService
 from minirun.errors import InvalidValueError, InvocationNotFoundError, NotSupportedError, StorageFullError
-from minirun.sessions import KeyValueSessionService, State
+from minirun.sessions import SessionKey, State
 from minirun.sessions._state import Values
 from minirun.types import Blob, FileData, Part
 
-from ..sessions.test_key_value_store import InMemory
 from ..stores import HERE, Where, append, get, texts
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +46,7 @@ def test_each_row_says_one_of_the_two_and_names_a_test(file: str, name: str, ver
     assert name.startswith("test_")
     assert verdict == "same" or (verdict.startswith("different because ") and len(verdict) > 40)
     path, _, function = ours.partition("::")
-    assert path.startswith(("tests/", "minirun/testing/_"))
+    assert path.startswith(("tests/", "minirun/testing/_session_service"))
     assert function in functions_of(path)
 
 
@@ -139,13 +137,13 @@ async def test_a_delete_that_fails_deletes_nothing() -> None:
     """However often the store refuses, the session is there afterwards, and can be deleted."""
     refusing = True
 
-    class Full(InMemory):
-        async def write(self, changes: Mapping[str, str | None], *, owner: tuple[str, str | None]) -> bool:
-            if refusing and None in changes.values():
+    class Full(InMemorySessionService):
+        async def remove_session(self, key: SessionKey) -> None:
+            if refusing:
                 raise StorageFullError("no room left")
-            return await super().write(changes, owner=owner)
+            await super().remove_session(key)
 
-    service = KeyValueSessionService(Full())
+    service = Full()
     session = await service.create_session(**HERE)
     await append(service, session, "x")
     for _ in range(5):

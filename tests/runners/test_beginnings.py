@@ -93,7 +93,7 @@ def make_memory(planter: Planter, folder: Path) -> BaseSessionService:
             planter.step()
             return 5.0
 
-        async def _renew(self, writers: Any) -> None:
+        async def renew_leases(self, writers: Any) -> None:
             planter.step()
 
     return Service(env=PlantedEnv(planter))

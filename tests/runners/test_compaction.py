@@ -52,7 +52,7 @@ from minirun.errors import (
 from minirun.events import EventActions
 from minirun.models import ContextCacheConfig, LLMRegistry, LlmRequest, LlmResponse
 from minirun.plugins import BasePlugin
-from minirun.sessions import BaseSessionService, GetSessionConfig, InvocationStatus, repair, verify
+from minirun.sessions import BaseSessionService, GetSessionConfig, InvocationStatus, verify
 from minirun.sessions._sqlite._logs import read_lines
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
@@ -573,7 +573,7 @@ async def test_what_was_cut_off_after_its_summary_is_through(service: BaseSessio
     """The end is not recorded, and the process dies after the summary: going on asks nobody again, and ends it."""
     notes = Notes()
     runner = runner_of(every(1, notes), service, pair([call("transfer_to_agent", agent_name="second")], [LONG]))
-    finish = service._finish
+    finish = service.finish_invocation
 
     async def dies(*arguments: Any) -> None:
         raise MemoryError
@@ -581,13 +581,13 @@ async def test_what_was_cut_off_after_its_summary_is_through(service: BaseSessio
     async def loses(*arguments: Any) -> bool:
         return False
 
-    record_end = service._record_end
-    service._record_end = loses  # type: ignore[method-assign,assignment]  # as a store that has no such thing
-    service._finish = dies  # type: ignore[method-assign,assignment]  # the process dies there
+    record_end = service.record_end
+    service.record_end = loses  # type: ignore[method-assign,assignment]  # as a store that has no such thing
+    service.finish_invocation = dies  # type: ignore[method-assign,assignment]  # the process dies there
     with pytest.raises(MemoryError):
         async with runner.run_async(**PLACE, new_message="go") as run:
             await run.wait()
-    service._finish, service._record_end = finish, record_end  # type: ignore[method-assign]  # as they were
+    service.finish_invocation, service.record_end = finish, record_end  # type: ignore[method-assign]  # as they were
     if isinstance(service, SqliteSessionService):
         service._leases.running.clear()
         service._cache.drop(KEY)
@@ -650,7 +650,7 @@ async def test_whoever_dies_at_a_summary_keeps_no_later_one_out(service: BaseSes
         async def maybe_summarize_events(self, *, events: Sequence[Event]) -> Event | None:
             [found] = await service.list_invocations()
             seen.append((found.status, found.end_seq))
-            assert await service._not_ended(KEY, 0) == []
+            assert await service.load_unfinished_invocations(KEY, 0) == []
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -890,8 +890,8 @@ async def test_a_session_that_was_taken_over_is_not_summed_up(tmp_path: Path) ->
         assert (run.status, ranges(await log_of(service))) == ("completed", [])
 
 
-async def test_verifying_and_repairing_know_of_summaries(tmp_path: Path) -> None:
-    """A row that names another compaction than the log has is found, and made good by repairing."""
+async def test_verifying_knows_of_summaries(tmp_path: Path) -> None:
+    """A row that names another compaction than the log has is found."""
     path = tmp_path / "a.db"
     async with SqliteSessionService(path, durability="process") as service:
         runner = runner_of(every(1, Notes()), service)
@@ -900,8 +900,6 @@ async def test_verifying_and_repairing_know_of_summaries(tmp_path: Path) -> None
     assert verify(path) == []
     sql(path, "UPDATE sessions SET compaction = 3")
     assert [damage.problem for damage in verify(path)] == ["expected its newest compaction at event 6, found 3"]
-    repair(path, tmp_path / "b.db")
-    assert sql(tmp_path / "b.db", "SELECT compaction FROM sessions") == [(6,)]
 
 
 async def test_only_runs_make_summaries(service: BaseSessionService) -> None:

@@ -266,7 +266,7 @@ class Conversation:
             check_request(log, asked)
         self.checked = len(self.talk.asked)
         check_ranges(log)
-        live = await self._service._open(KEY, NOTHING)
+        live = await self._service.load_session(KEY, NOTHING)
         newest = CompactionFold.over(log).newest
         assert live is not None
         assert live.compaction == (None if newest is None else Compaction.of(newest))

@@ -98,7 +98,7 @@ def check_log(log: Log) -> None:
     [
         (15, "memory", (), 1),
         (20, "memory", ("crash", "users"), 1),
-        (4, "sqlite", ("crash", "storage", "users"), 2),
+        (6, "sqlite", ("crash", "storage", "users"), 2),
         pytest.param(60, "memory", (), 1, marks=pytest.mark.slow),
         pytest.param(80, "memory", ("crash", "users"), 1, marks=pytest.mark.slow),
         pytest.param(25, "sqlite", ("crash", "storage", "users"), 2, marks=pytest.mark.slow),

@@ -79,10 +79,10 @@ class Exiting(InMemorySessionService):
         super().__init__()
         self.exits_on = exits_on
 
-    async def _commit(self, live: LiveSession, event: Event, **options: Any) -> None:
+    async def commit_event(self, live: LiveSession, event: Event, **options: Any) -> None:
         if self.exits_on & {event.text, event.error_code}:
             raise SystemExit(3)
-        await super()._commit(live, event, **options)
+        await super().commit_event(live, event, **options)
 
 
 @pytest.mark.parametrize("exits_on", [{"two"}, {"two", "SystemExit"}], ids=["once", "also at the end"])

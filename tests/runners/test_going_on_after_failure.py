@@ -49,7 +49,7 @@ from minirun.flows._record import Record
 from minirun.models import LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.runtime import Run
-from minirun.sessions import BaseSessionService, KeyValueSessionService
+from minirun.sessions import BaseSessionService
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
 from minirun.workflow import FAILED, START, JoinNode, Workflow, node
@@ -58,7 +58,6 @@ from ..examples import examples
 from ..resuming import says
 from ..runtime.test_prefixes import ANSWERS_MAX, cut, open_calls, reply_to, status_of, store
 from ..runtime.test_resume import PLACE, log_of
-from ..sessions.test_key_value_store import InMemory
 from ..stores import Elsewhere
 from ..workflow.test_workflow_runs import outcomes
 from ..workflows import EVERY, WORKFLOWS
@@ -98,13 +97,12 @@ class World:
         return ScriptedLlm(answer)
 
 
-@pytest.fixture(params=["memory", "sqlite", "key values"])
+@pytest.fixture(params=["memory", "sqlite"])
 async def service(request: pytest.FixtureRequest) -> AsyncIterator[BaseSessionService]:
     """Every kind of store."""
     kinds: dict[str, Callable[[], BaseSessionService]] = {
         "memory": InMemorySessionService,
         "sqlite": lambda: SqliteSessionService(":memory:", durability="process"),
-        "key values": lambda: KeyValueSessionService(InMemory()),
     }
     async with kinds[request.param]() as found:
         yield found

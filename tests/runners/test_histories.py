@@ -599,7 +599,7 @@ async def test_a_session_made_again_while_its_past_is_read_is_another(kind: str,
         session = await one.create_session(**HERE)
         for number in range(3):
             await append(one, session, f"old {number}", n=f"old {number}")
-        real, raced = one._read, False
+        real, raced = one.load_events, False
 
         async def read(*arguments: Any) -> list[Event]:
             nonlocal raced
@@ -612,7 +612,7 @@ async def test_a_session_made_again_while_its_past_is_read_is_another(kind: str,
                     await append(two, again, f"new {number}", n=f"new {number}")
             return found
 
-        one._read = read  # type: ignore[assignment]  # another process acts in between
+        one.load_events = read  # type: ignore[assignment]  # another process acts in between
         fork = await one.fork_session(**HERE, at_seq=2)
         assert (texts(fork), fork.state["n"]) == (["new 0", "new 1"], "new 1")
 
@@ -760,7 +760,7 @@ async def test_a_session_deleted_while_it_is_rewound_is_not_found(kind: str, tmp
         async def nothing(*arguments: Any) -> list[Event]:
             return []
 
-        service._read = nothing  # type: ignore[assignment]  # what is left of it for this reader
+        service.load_events = nothing  # type: ignore[assignment]  # what is left of it for this reader
         with pytest.raises(SessionNotFoundError):
             await rewind(runner, bad)
 

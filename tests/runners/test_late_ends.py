@@ -71,7 +71,7 @@ def sent(name: str, invocation_id: str | None = None) -> Event:
 
 
 async def send(service: Process, invocation_id: str | None = None) -> None:
-    await service._put_message(KEY, sent("m-1", invocation_id))
+    await service.insert_message(KEY, sent("m-1", invocation_id))
 
 
 async def next_run(two: Process) -> SessionWriter:
@@ -115,7 +115,7 @@ async def test_a_late_end_completes_nothing_that_a_message_has_come_to(
             await (await next_run(two)).finish(COMPLETED)
         await record_late(one)
         assert await status_of(two) is (INTERRUPTED if has_message else COMPLETED)
-        waiting = [] if what == "nothing" else await two._messages(writer.live)
+        waiting = [] if what == "nothing" else await two.load_messages(writer.live)
         assert [each.text for each in waiting] == (["m"] if what == "it waits" else [])
         await (await enter(two, "e-3", reject=True)).finish(None)  # the lease was given back
 
@@ -149,7 +149,7 @@ async def test_what_was_completed_in_vain_goes_on_with_the_message(
     async with two_processes(store, tmp_path) as (one, two):
         agent = LlmAgent(name="a", model=ScriptedLlm(["one", "two"]))
         runner = Runner(agent=agent, app_name="app", session_service=one)
-        finish = one._finish
+        finish = one.finish_invocation
 
         async def fails(*arguments: Any) -> Any:
             with monkeypatch.context() as patch:
@@ -157,7 +157,7 @@ async def test_what_was_completed_in_vain_goes_on_with_the_message(
                 return await finish(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(one, "_finish", fails)
+            patch.setattr(one, "finish_invocation", fails)
             async with runner.run_async(**PLACE, new_message="go") as run:
                 await run.wait()
         elsewhere = Runner(agent=agent, app_name="app", session_service=two)

@@ -138,9 +138,9 @@ class Shared(InMemorySessionService):
         super().__init__()
         self.looks: list[float] = []
 
-    async def _messages(self, *args: Any) -> Any:
+    async def load_messages(self, *args: Any) -> Any:
         self.looks.append(trio.current_time())
-        return await super()._messages(*args)
+        return await super().load_messages(*args)
 
 
 async def test_a_run_at_rest_looks_into_a_shared_store_every_two_seconds(autojump_clock: MockClock) -> None:

@@ -165,10 +165,12 @@ class Failing(InMemorySessionService):
         super().__init__()
         self.left, self.error, self.is_stored = number, error, is_stored
 
-    async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
+    async def commit_event(
+        self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool
+    ) -> None:
         self.left -= 1
         if self.left or self.is_stored:
-            await super()._commit(live, event, writer=writer, begins=begins)
+            await super().commit_event(live, event, writer=writer, begins=begins)
         if not self.left:
             raise self.error
 

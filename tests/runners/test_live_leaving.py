@@ -97,7 +97,7 @@ async def test_who_leaves_is_told_that_the_rest_could_not_be_stored(
                 await live.send_text("count")
                 async for event in live:
                     if event.output_transcription:
-                        monkeypatch.setattr(runner.session_service, "_commit", fail)
+                        monkeypatch.setattr(runner.session_service, "commit_event", fail)
                         break
         assert live.status is InvocationStatus.FAILED
         assert all(event.output_transcription is None for event in await stored(runner))

@@ -9,11 +9,22 @@ import attrs
 import pytest
 import trio
 
-from minirun import App, BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent
+from minirun import (
+    App,
+    BaseAgent,
+    Event,
+    InMemoryRunner,
+    InMemorySessionService,
+    InvocationContext,
+    LlmAgent,
+    Runner,
+    SqliteSessionService,
+)
 from minirun.apps import EventsCompactionConfig, LlmEventSummarizer
-from minirun.errors import ModelContractError
+from minirun.errors import ConfigurationError, ModelContractError
 from minirun.models import BaseLlm, LlmRequest, LlmResponse
 from minirun.runtime import Run, RunScope
+from minirun.sessions import Session
 from minirun.testing import ScriptedLlm
 from minirun.types import ModelContent
 
@@ -262,3 +273,58 @@ async def test_logic_that_returns_its_event_is_told_to_emit_it() -> None:
         await runner_of(Handler(name="a")).run_debug("go", quiet=True)
     events = await runner_of(Handler(name="a", emits=True)).run_debug("go", quiet=True)
     assert [event.author for event in events][-1] == "a"
+
+
+# --- what runs do not ask ---------------------------------------------------------------------------------------------
+
+
+class Audits(InMemorySessionService):
+    """An audit that would not be told of runs."""
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        return await super().append_event(session, event)
+
+
+class Filters(SqliteSessionService):
+    """A filter that runs would not go through."""
+
+    async def get_session(self, **place: Any) -> Session | None:
+        return await super().get_session(**place)
+
+
+class Counts(InMemorySessionService):
+    """What runs do call can be overridden: they make their sessions by it."""
+
+    made = 0
+
+    async def create_session(self, **place: Any) -> Session:
+        self.made += 1
+        return await super().create_session(**place)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Audits(), "Audits overrides append_event, which runs do not call; .*on_event_callback"),
+        (lambda: Filters(":memory:"), "Filters overrides get_session, .*get_session_config"),
+    ],
+)
+def test_a_runner_refuses_an_override_that_runs_would_not_ask(make: Callable[[], Any], words: str) -> None:
+    """An override of what runs do not call is refused when the Runner is made, with what to use instead."""
+    agent = LlmAgent(name="a", model=ScriptedLlm([]))
+    with pytest.raises(ConfigurationError, match=words):
+        Runner(app_name="app", agent=agent, session_service=make())
+    service = InMemorySessionService()
+    service.append_event = Audits().append_event  # type: ignore[method-assign]  # as a patch of an instance does
+    with pytest.raises(ConfigurationError, match="overrides append_event"):
+        Runner(app_name="app", agent=agent, session_service=service)
+
+
+async def test_a_run_makes_its_session_by_the_method_that_is_overridden() -> None:
+    """`create_session` is what runs call, so an override of it is asked."""
+    service = Counts()
+    agent = LlmAgent(name="a", model=ScriptedLlm(["hello"]))
+    runner = Runner(app_name="app", agent=agent, session_service=service, auto_create_session=True)
+    async with runner.run_async(user_id="u", session_id="s", new_message="hi") as run:
+        await run.wait()
+    assert service.made == 1

@@ -52,9 +52,9 @@ class LeasedStore(InMemorySessionService):
         super().__init__()
         self.given_back: list[str] = []
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
+    async def finish_invocation(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
         await trio.sleep(1)
-        is_left = await super()._finish(writer, status)
+        is_left = await super().finish_invocation(writer, status)
         self.given_back.append(writer.invocation_id)
         return is_left
 
@@ -92,18 +92,20 @@ class OvertakenStore(InMemorySessionService):
         super().__init__()
         self.is_overtaken = False
 
-    async def _commit(self, live: LiveSession, event: Event, **options: Any) -> None:
+    async def commit_event(self, live: LiveSession, event: Event, **options: Any) -> None:
         if not self.is_overtaken:
             self.is_overtaken = True
             raise StaleSessionError("another process has written")
-        await super()._commit(live, event, **options)
+        await super().commit_event(live, event, **options)
 
-    async def _open_free(self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool) -> LiveSession | None:
+    async def load_free_session(
+        self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool
+    ) -> LiveSession | None:
         if self.is_overtaken and reject:
             raise SessionBusyError("another process has it")
         if self.is_overtaken:
             await trio.sleep(10)
-        return await super()._open_free(key, config, reject=reject)
+        return await super().load_free_session(key, config, reject=reject)
 
 
 async def test_a_run_that_another_process_has_overtaken_waits_for_it(autojump_clock: MockClock) -> None:

@@ -333,10 +333,10 @@ async def test_what_closes_a_run_has_no_deadline(autojump_clock: MockClock) -> N
     """An agent fails in time, and its open call is answered by a slow store when the time is up: all is stored."""
 
     class Service(InMemorySessionService):
-        async def _commit(self, live: Any, event: Event, **options: Any) -> None:
+        async def commit_event(self, live: Any, event: Event, **options: Any) -> None:
             if event.get_function_responses():
                 await trio.sleep(10)
-            await super()._commit(live, event, **options)
+            await super().commit_event(live, event, **options)
 
     async def logic(ctx: InvocationContext) -> None:
         await ctx.emit(Event(content=Content(parts=[Part(function_call=FunctionCall(id="c1", name="work"))])))
@@ -358,10 +358,10 @@ async def test_a_store_that_refuses_an_answer_is_not_asked_again() -> None:
     fails: list[Exception] = []
 
     class Service(InMemorySessionService):
-        async def _commit(self, live: Any, event: Event, **options: Any) -> None:
+        async def commit_event(self, live: Any, event: Event, **options: Any) -> None:
             if fails:
                 raise fails.pop()
-            await super()._commit(live, event, **options)
+            await super().commit_event(live, event, **options)
 
     async def logic(ctx: InvocationContext) -> None:
         await ctx.emit(Event(message=str(await ctx.request_input("?"))))
@@ -508,12 +508,12 @@ async def test_what_hooks_save_for_a_message_is_dropped_unless_that_is_stored(
     """No event names a version that was saved for a message that was refused, or that somebody has cancelled."""
 
     class Service(InMemorySessionService):
-        async def _commit(self, live: Any, event: Event, **options: Any) -> None:
+        async def commit_event(self, live: Any, event: Event, **options: Any) -> None:
             if message == "cancelled":
                 await trio.sleep(10)
             if message != "stored":
                 raise StorageBusyError("busy")
-            await super()._commit(live, event, **options)
+            await super().commit_event(live, event, **options)
 
     class Saves(BasePlugin):
         async def on_user_message_callback(

@@ -23,7 +23,13 @@ from minirun import (
     Runner,
     SequentialAgent,
 )
-from minirun.errors import InvalidMessageError, InvalidValueError, InvocationEndedError, InvocationNotFoundError
+from minirun.errors import (
+    InvalidMessageError,
+    InvalidValueError,
+    InvocationEndedError,
+    InvocationNotFoundError,
+    StorageCorruptError,
+)
 from minirun.plugins import BasePlugin
 from minirun.sessions import BaseSessionService, InvocationStatus
 from minirun.testing import ScriptedLlm, call
@@ -33,7 +39,8 @@ from minirun.workflow import START, Workflow
 
 from ..helpers import PLACE, Logic, Place, look, run_to_end, runner_for, shown, stored_events
 from ..interruptions import QUIET_RUNS, CancelAtStep
-from ..stores import HERE, KINDS, services
+from ..postgres import execute
+from ..stores import HERE, KINDS, database_of, services, sql
 
 
 async def log_of(service: BaseSessionService) -> list[str]:
@@ -101,7 +108,7 @@ async def test_a_message_in_the_very_moment_of_the_end_is_answered_or_refused(ki
     async with services(tmp_path)[kind]() as service:
         agent = LlmAgent(name="a", model=model)
         runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
-        finish, sent = service._finish, 0
+        finish, sent = service.finish_invocation, 0
 
         async def before_and_after(*arguments: Any) -> Any:
             nonlocal sent
@@ -114,7 +121,7 @@ async def test_a_message_in_the_very_moment_of_the_end_is_answered_or_refused(ki
                     await runner.send("after", **PLACE)
             return is_left
 
-        service._finish = before_and_after  # type: ignore[method-assign,assignment]
+        service.finish_invocation = before_and_after  # type: ignore[method-assign,assignment]
         async with runner.run_async(**PLACE, new_message="go") as run:
             await run.wait()
         assert sent == 2
@@ -595,3 +602,24 @@ async def run_to_session(runner: Runner, session: str) -> None:
     """Take another turn in a session, which may not be there yet."""
     async with runner.run_async(user_id="u", session_id=session, new_message="next") as run:
         await run.wait()
+
+
+@pytest.mark.parametrize("kind", ["sqlite process", "postgres"])
+async def test_a_stored_message_without_an_invocation_is_corrupt(kind: str, tmp_path: Path) -> None:
+    """The next run of the session raises StorageCorruptError and names the row."""
+    async with services(tmp_path)[kind]() as service:
+        agent = LlmAgent(name="a", model=ScriptedLlm([call("slow")]), tools=[LongRunningFunctionTool(slow)])
+        runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
+        async with runner.run_async(**PLACE, new_message="go") as run:
+            await run.wait()
+        await run.send("later")
+    if kind == "postgres":
+        erased = "UPDATE minirun.events SET data = (data::jsonb - 'invocation_id')::text WHERE log < 0"
+        execute(database_of(tmp_path), erased)
+    else:
+        sql(tmp_path / "process.db", "UPDATE events SET data = json_remove(data, '$.invocation_id') WHERE log < 0")
+    async with services(tmp_path)[kind]() as service:
+        runner = Runner(agent=agent, app_name="app", session_service=service)
+        with pytest.raises(StorageCorruptError, match=r"a message of session row 1: .* sent into an invocation"):
+            async with runner.run_async(**PLACE, new_message="more"):
+                raise AssertionError

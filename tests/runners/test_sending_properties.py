@@ -128,9 +128,9 @@ class Desk:
         events = await self.service.read_events(app_name="app", **self.place)
         texts = [event.text for event in events if event.actions.replay.sent is not None]
         assert len(texts) == len(set(texts)), "a message was stored twice"
-        live = await self.service._open(SessionKey("app", "u", self.session_id), None)
+        live = await self.service.load_session(SessionKey("app", "u", self.session_id), None)
         assert live is not None
-        waiting = [message.text for message in await self.service._messages(live)]
+        waiting = [message.text for message in await self.service.load_messages(live)]
         assert not set(texts) & set(waiting)
         assert set(self.sent) <= {*texts, *waiting}, "a message was lost"
 

@@ -31,9 +31,11 @@ from minirun import (
 from minirun.errors import ConfigurationError, InvalidValueError, ServiceClosedError, StorageError
 from minirun.plugins import BasePlugin
 from minirun.sessions import BaseSessionService, SessionKey
-from minirun.testing import call
+from minirun.testing import ScriptedLlm, call
+from minirun.tools import LongRunningFunctionTool
 from minirun.types import Content, ModelContent
 
+from ..helpers import PLACE
 from ..ledger import forker
 from ..mortals import effects_beside
 from ..resuming import steps
@@ -403,7 +405,7 @@ class Failing(InMemorySessionService):
 
     is_broken: bool = False
     error: Exception | None = None
-    where: str = "_invocation"
+    where: str = "load_invocation"
     raised: int = 0
 
     def _fail(self, where: str) -> None:
@@ -412,9 +414,9 @@ class Failing(InMemorySessionService):
             self.raised += 1
             raise error
 
-    async def _invocation(self, *arguments: Any) -> Any:
-        self._fail("_invocation")
-        return await super()._invocation(*arguments)
+    async def load_invocation(self, *arguments: Any) -> Any:
+        self._fail("load_invocation")
+        return await super().load_invocation(*arguments)
 
     async def list_invocations(self, **arguments: Any) -> Any:
         self._fail("list_invocations")
@@ -422,7 +424,7 @@ class Failing(InMemorySessionService):
 
 
 TOLD = {
-    "_invocation": [
+    "load_invocation": [
         "invocation 'e-a' of session 'a' of user 'u' in app 'app' could not be begun: StorageError: no luck",
     ],
     "list_invocations": [
@@ -710,3 +712,26 @@ def test_two_supervising_processes_do_each_thing_once(scenario: str, tmp_path: P
 def words(log: Sequence[Event]) -> list[str]:
     """What was said."""
     return [event.text for event in log if event.text]
+
+
+async def test_a_supervisor_leaves_a_message_with_its_paused_invocation(autojump_clock: MockClock) -> None:
+    """It begins no other invocation for the message; the paused invocation takes it when it is resumed."""
+
+    async def slow() -> None:
+        """Begin work whose result comes later."""
+
+    model = ScriptedLlm([call("slow"), "done"])
+    service = InMemorySessionService()
+    agent = LlmAgent(name="a", model=model, tools=[LongRunningFunctionTool(slow)])
+    runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
+    async with runner.run_async(**PLACE, new_message="go") as paused:
+        await paused.wait()
+    await runner.send("also this", **PLACE)
+    with trio.move_on_after(10):
+        await runner.supervise()
+    assert len(model.requests) == 1
+    async with runner.run_async(**PLACE, new_message=paused.pending[0].reply("it")) as run:
+        await run.wait()
+    [invocation] = await service.list_invocations()
+    assert (invocation.invocation_id, invocation.status) == (paused.invocation_id, "completed")
+    assert [event.text for event in model.requests[-1].contents if event.text] == ["go", "also this"]

@@ -26,13 +26,13 @@ from ..helpers import PLACE, Logic, run_to_end, runner_for, stored_events
 class SlowStore(InMemorySessionService):
     """Takes ten seconds before it stores what is "held", and after it has begun to store what is "begun"."""
 
-    async def _commit(self, live: Any, event: Event, **options: Any) -> None:
+    async def commit_event(self, live: Any, event: Event, **options: Any) -> None:
         if event.text == "held":
             await trio.sleep(10)
         with trio.CancelScope(shield=True):
             if event.text == "begun":
                 await trio.sleep(10)
-            await super()._commit(live, event, **options)
+            await super().commit_event(live, event, **options)
 
 
 def slow_runner(logic: Any) -> Runner:

@@ -189,9 +189,9 @@ async def test_events_are_stored_outside_of_what_their_agents_have_set() -> None
     seen: list[str] = []
 
     class Watching(InMemorySessionService):
-        async def _commit(self, live: Any, event: Event, **options: Any) -> None:
+        async def commit_event(self, live: Any, event: Event, **options: Any) -> None:
             seen.append(var.get())
-            await super()._commit(live, event, **options)
+            await super().commit_event(live, event, **options)
 
     async def speak(ctx: InvocationContext) -> None:
         var.set(f"inside of {ctx.agent_name}")

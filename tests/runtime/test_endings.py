@@ -527,14 +527,14 @@ async def test_what_goes_on_and_fails_after_the_record_has_failed(desk: Desk, au
 
 def refuse(service: BaseSessionService, is_refused: Callable[[Event], bool]) -> None:
     """Let the store refuse some events, and store nothing of them."""
-    real = service._commit
+    real = service.commit_event
 
     async def commit(live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
         if is_refused(event):
             raise StorageBusyError("planted")
         await real(live, event, writer=writer, begins=begins)
 
-    service._commit = commit  # type: ignore[method-assign]  # a store that fails, at one place
+    service.commit_event = commit  # type: ignore[method-assign]  # a store that fails, at one place
 
 
 ENDS: list[tuple[Act, type[BaseException]]] = [
@@ -554,7 +554,7 @@ async def test_a_store_that_refuses_the_answers_leaves_the_invocation_interrupte
     refuse(desk.service, lambda event: bool(event.get_function_responses()))
     found = await desk.run(program(act, asks=False))
     assert found == kept(INTERRUPTED, asks=False, raised=raised)
-    del desk.service._commit  # it works again
+    del desk.service.commit_event  # it works again
     [invocation] = await desk.service.list_invocations(app_name="app")
     again = await desk.run(program(end, asks=False), invocation_id=invocation.invocation_id)
     assert again == closed(COMPLETED, asks=False)

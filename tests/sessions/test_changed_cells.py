@@ -1,5 +1,5 @@
 """
-What `verify` tells of a store in which one value was changed, and what `repair` makes of such a file.
+What `verify` tells of a store in which one value was changed.
 
 Of every table, every column is changed in one row, to another value and to one that cannot be there, and every row of
 one kind is deleted once. `fixtures/cells-KIND.json` says what is told then: where, and with which names and numbers.
@@ -27,14 +27,8 @@ from minirun.artifacts import DatabaseArtifactService, SqliteArtifactService
 from minirun.errors import StorageError
 from minirun.memory import BaseMemoryService, DatabaseMemoryService, MemoryEntry, SqliteMemoryService
 from minirun.sessions import DatabaseSessionService, SqliteSessionService
-from minirun.sessions._integrity._memories import ENTRY
-from minirun.sessions._integrity._repair import _Repair
-from minirun.sessions._integrity._salvage import _candidates
 from minirun.sessions._integrity._verify import Damage, _ignore, _Verifier
 from minirun.sessions._postgres._verify import _Verifier as _DatabaseVerifier
-from minirun.sessions._scoped import SEQ_MAX
-from minirun.sessions._sqlite._format import make_format
-from minirun.sessions._sqlite._schema import FORMAT
 from minirun.types import Content, Part
 
 from ..one_history import History, Told
@@ -154,37 +148,6 @@ def verified(table: str) -> Reports:
     return found
 
 
-def repaired(table: str, *, whole: bool = False) -> Reports:
-    """What becomes of the file after each change to what cannot be there; *whole*: after any, and verified."""
-    found: Reports = {}
-    with opened() as db:
-        for name, statement, parameters in changes(db, table):
-            if not whole and not name.startswith("row ") and not name.endswith(("'x'", "7")):
-                continue
-            db.execute("BEGIN")
-            try:
-                db.execute(statement, parameters)
-                found[name] = _saved(db, whole=whole)
-            except sqlite3.IntegrityError:
-                found[name] = "refused"
-            db.execute("ROLLBACK")
-    return found
-
-
-def _saved(db: sqlite3.Connection, *, whole: bool) -> list[Any]:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
-        make_format(new, "new", FORMAT)
-        saved = _Repair(db, new, None).run()
-        assert not whole or _Verifier(new, _ignore).run() == []
-        sessions = [[str(one.key)[:80], one.revision, one.was] for one in saved.sessions if one.problem]
-        return [*sessions, *told(saved.damages), [len(saved.sessions), *counted(new)]]
-
-
-def counted(db: sqlite3.Connection) -> list[int]:
-    """How many rows there are in each table."""
-    return [db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables(db)]
-
-
 TABLES = (
     "artifact_versions", "artifacts", "chunks", "content_uses", "contents", "events", "invocations", "memory_deleted",
     "memory_entries", "memory_store", "memory_users", "open_calls", "session_state", "sessions", "shared_base",
@@ -204,82 +167,30 @@ def test_what_is_told_of_a_changed_value_in_a_file(table: str) -> None:
     assert as_kept(verified(table)) == kept("cells-verify")[table]
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_what_is_saved_of_a_file_with_a_changed_value(table: str) -> None:
-    """What was lost is told, and the rest is there."""
-    assert as_kept(repaired(table)) == kept("cells-repair")[table]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("table", TABLES)
-def test_what_is_saved_of_a_file_is_sound(table: str) -> None:
-    """Whatever was changed."""
-    assert repaired(table, whole=True)
-
-
-def reports(*statements: str) -> tuple[list[str], list[str]]:
-    """What verify and repair tell of the file after this was done to it."""
-    with opened() as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+def reports(*statements: str) -> list[str]:
+    """What verify tells of the file after this was done to it."""
+    with opened() as db:
         for statement in statements:
             db.execute(statement)
-        make_format(new, "new", FORMAT)
-        return [*map(str, _Verifier(db, _ignore).run())], [*map(str, _Repair(db, new, None).run().damages)]
+        return [*map(str, _Verifier(db, _ignore).run())]
 
 
 def test_memories_of_another_format_are_told_as_such_and_not_looked_at() -> None:
     """Whatever else is wrong with them: this version does not know what should be there."""
-    verified, lost = reports("UPDATE memory_store SET version = 99", "DELETE FROM memory_users")
-    assert verified == ["file: expected memories in format 1, found (99,)"]
-    assert lost == ["file: memories are not kept: expected them in format 1, found (99,)"]
+    found = reports("UPDATE memory_store SET version = 99", "DELETE FROM memory_users")
+    assert found == ["file: expected memories in format 1, found (99,)"]
 
 
-def test_a_table_by_the_name_of_ours_is_told_as_such() -> None:
-    """Somebody has made it, without the columns of ours: its memories are not kept, and the rest is."""
-    tables = ("memory_store", "memory_users", "memory_entries", "memory_deleted")
-    _, lost = reports(*(f"DROP TABLE {name}" for name in tables), "CREATE TABLE memory_store (other)")
-    assert "file: memories are not kept: expected them in format 1, found ('none',)" in lost
-    assert all(told.startswith("file: ") for told in lost)
+def test_memories_without_a_word_of_their_format_are_told() -> None:
+    """The table that says it is missing."""
+    found = reports("DROP TABLE memory_store")
+    assert "file: there are memories, and the table memory_store is missing, which says their format" in found
 
 
-def test_memories_without_a_word_of_their_format_are_told_and_kept() -> None:
-    """They are read as ours, each for itself."""
-    with opened() as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
-        db.execute("DROP TABLE memory_store")
-        assert "file: there are memories, and the table memory_store is missing, which says their format" in [
-            str(each) for each in _Verifier(db, _ignore).run()
-        ]
-        make_format(new, "new", FORMAT)
-        _Repair(db, new, None).run()
-        query = f"SELECT number, {ENTRY} FROM memory_entries"
-        assert [*new.execute(query)] == [*db.execute(query)] != []
-
-
-def test_a_memory_whose_number_is_a_text_is_told_and_not_kept() -> None:
-    """The others are."""
+def test_a_memory_whose_number_is_a_text_is_told() -> None:
+    """By its id."""
     statements = (*without_rules("memory_entries"), "UPDATE memory_entries SET number = 'x' WHERE id = 'm-1'")
-    verified, lost = reports(*statements)
-    problem = "its row has values of other types than were written"
-    assert f"memory 'm-1': {problem}" in verified
-    assert f"memory 'm-1': it is not kept: {problem}" in lost
-
-
-def test_what_does_not_belong_to_the_schema_is_told_of_the_file() -> None:
-    """A table of somebody else, and a trigger of theirs on one of ours."""
-    trigger = "CREATE TRIGGER others AFTER INSERT ON events BEGIN SELECT 1; END"
-    verified, lost = reports("CREATE TABLE other (a)", trigger)
-    assert len(verified) == len(lost) == 2
-    assert all(told.startswith("file: its schema has ") and "other" in told for told in (*verified, *lost))
-
-
-def test_a_small_file_is_not_searched_for_more_rows_than_it_has_room_for() -> None:
-    """Numbers are tried one by one as far as rows fit into its pages; from there on the steps double."""
-    with opened() as db:
-        [[pages], [size]] = [*db.execute("PRAGMA page_count"), *db.execute("PRAGMA page_size")]
-        tried = [*_candidates(db, 7)]
-    single = pages * size // 40
-    assert tried[: single - 1] == [*range(8, 7 + single)]
-    assert tried[single - 1 :] == [7 + single * 2**step for step in range(len(tried) - single + 1)]
-    assert tried[-1] < SEQ_MAX <= 7 + 2 * (tried[-1] - 7)
+    assert "memory 'm-1': its row has values of other types than were written" in reports(*statements)
 
 
 def without_rules(table: str) -> tuple[str, ...]:
@@ -289,124 +200,6 @@ def without_rules(table: str) -> tuple[str, ...]:
         f"DROP TABLE {table}",
         f"ALTER TABLE loose RENAME TO {table}",
     )
-
-
-TWICE: dict[str, tuple[tuple[str, ...], list[str]]] = {
-    "a content": (
-        (
-            *without_rules("contents"),
-            "UPDATE contents SET id = 10 * id",
-            "UPDATE chunks SET content = 10 * content",
-            "INSERT INTO contents SELECT id + 1, sha256, size FROM contents",
-            "INSERT INTO chunks SELECT content + 1, number, data FROM chunks",
-        ),
-        [],
-    ),
-    "an artifact": (
-        (
-            *without_rules("artifacts"),
-            "UPDATE artifacts SET id = 10 * id",
-            "UPDATE artifact_versions SET artifact = 10 * artifact",
-            "INSERT INTO artifacts SELECT id + 1, app_name, user_id, session_id, filename, 1 FROM artifacts"
-            " WHERE id = 10",
-        ),
-        ["artifact 'own.txt' of session 't': it is not kept: there is another one of its name"],
-    ),
-    "a memory": (
-        (
-            *without_rules("memory_entries"),
-            f"INSERT INTO memory_entries SELECT number + 1, {ENTRY} FROM memory_entries WHERE id = 'm-1'",
-        ),
-        ["memory 'm-1': it is not kept: there is another one of its id"],
-    ),
-    "a shared value": (
-        (
-            *without_rules("shared_state"),
-            "INSERT INTO shared_state SELECT app_name, user_id, key, '7', commit_no FROM shared_state"
-            " WHERE key = 'user:n' AND app_name = 'app'",
-        ),
-        ["the state of user 'u' in app 'app': state key 'user:n': kept 5, found 7"],
-    ),
-}
-
-
-@pytest.mark.parametrize("case", TWICE)
-def test_what_is_there_twice_is_kept_once(case: str) -> None:
-    """The first of it, with all that comes after it; the other is told, unless it is the very same."""
-    statements, told = TWICE[case]
-    with opened() as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
-        before = counted(db)
-        for statement in statements:
-            db.execute(statement)
-        make_format(new, "new", FORMAT)
-        repaired = _Repair(db, new, None).run()
-        assert [str(one) for one in repaired.damages if not one.problem.startswith("its schema")] == told
-        assert [one for one in repaired.sessions if one.problem] == []
-        assert _Verifier(new, _ignore).run() == []
-        lost = {name for name, *counts in zip(tables(new), before, counted(new), strict=True) if counts[0] != counts[1]}
-        assert lost == LEFT_BEHIND
-
-
-LEFT_BEHIND = {"shared_state"}
-"""Of a sound file, too: that a value was removed before the base of its scope."""
-
-
-def test_a_second_session_of_a_name_is_told() -> None:
-    """The first one is kept, and the other's events go with it."""
-    with opened() as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
-        for statement in (*without_rules("sessions"), "UPDATE sessions SET session_id = 's' WHERE session_id = 't'"):
-            db.execute(statement)
-        make_format(new, "new", FORMAT)
-        lost = [str(one) for one in _Repair(db, new, None).run().sessions if one.problem]
-        where = "session 's' of user 'u' in app 'app'"
-        assert lost == [f"{where}: kept nothing of 7 (there is another session of its name)"]
-        assert _Verifier(new, _ignore).run() == []
-
-
-NOTHING: set[str] = set()
-LOSSES: dict[str, tuple[int, set[str]]] = {
-    "artifact_versions": (1, {"artifact_versions"}),
-    "artifacts": (4, {"artifacts", "artifact_versions"}),
-    "chunks": (7, {"artifact_versions", "chunks", "contents"}),
-    "content_uses": (1, NOTHING),
-    "contents": (4, {"artifact_versions", "chunks", "contents"}),
-    "invocations": (1, {"invocations"}),
-    "memory_deleted": (1, {"memory_deleted"}),
-    "memory_entries": (1, {"memory_entries"}),
-    "memory_index_data": (1, NOTHING),
-    "memory_store": (1, NOTHING),
-    "memory_users": (3, {"memory_deleted", "memory_entries", "memory_users"}),
-    "open_calls": (1, NOTHING),
-    "session_state": (1, NOTHING),
-    "sessions": (10, NOTHING),
-    "shared_base": (6, {"shared_base"}),
-    "shared_pasts": (1, NOTHING),
-    "store": (4, NOTHING),
-}
-"""Of the loss of a whole table: how much is told, and of which tables fewer rows are kept, or others."""
-
-
-@pytest.mark.parametrize("table", LOSSES)
-def test_the_loss_of_a_table_costs_what_nothing_else_tells(table: str) -> None:
-    """Its first page is zeros: what SQLite finds is told by both, and all the rest is kept and sound."""
-    with opened() as db:
-        before = counted(db)
-        [(page,)] = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))
-        [(size,)] = db.execute("PRAGMA page_size")
-    damaged = bytearray(file())
-    damaged[(page - 1) * size : page * size] = bytes(size)
-    with closing(sqlite3.connect(":memory:")) as db, closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
-        db.deserialize(bytes(damaged))
-        assert str(_Verifier(db, _ignore).run()[0]).startswith("file: SQLite")
-        make_format(new, "new", FORMAT)
-        repaired = _Repair(db, new, None).run()
-        last = str(repaired.damages[-1])
-        assert last.startswith("file: SQLite's integrity_check: ")
-        assert last.endswith("; there may have been more than could be found")
-        assert _Verifier(new, _ignore).run() == []
-        kept = zip(tables(new), before, counted(new), strict=True)
-        lost = {name for name, was, now in kept if was != now} - LEFT_BEHIND
-        assert (len(repaired.losses), lost) == LOSSES[table]
 
 
 # --- a database -------------------------------------------------------------------------------------------------------
@@ -526,7 +319,6 @@ def write_anew() -> None:
     """Write the files."""
     kinds = {
         "verify": {table: verified(table) for table in TABLES},
-        "repair": {table: repaired(table) for table in TABLES},
         "database": trio.run(database_verified, database()),
     }
     for kind, found in kinds.items():

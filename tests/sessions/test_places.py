@@ -10,11 +10,10 @@ import pytest
 
 from minirun import Event
 from minirun.errors import InvalidValueError
-from minirun.sessions import BaseSessionService, InvocationStatus, KeyValueSessionService, SessionKey
+from minirun.sessions import BaseSessionService, InvocationStatus, SessionKey
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from ..stores import HERE, get, services
-from .test_key_value_store import InMemory
 
 PLACES = tuple(product(("app", "app-2"), ("u", "v"), ("s", "t")))
 
@@ -39,11 +38,10 @@ async def run(service: BaseSessionService, key: SessionKey, *events: Event) -> N
     await writer.finish(InvocationStatus.PAUSED)
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite in memory", "key value"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite in memory"])
 async def test_what_is_left_out_of_a_place_may_be_anything(kind: str, tmp_path: Path) -> None:
     """Invocations and questions of all places that fit are listed, oldest first; runs of nodes need a single one."""
-    kept = KeyValueSessionService(InMemory()) if kind == "key value" else services(tmp_path)[kind]()
-    async with kept as service:
+    async with services(tmp_path)[kind]() as service:
         for app, user, session in PLACES:
             await service.create_session(app_name=app, user_id=user, session_id=session)
             await run(service, SessionKey(app, user, session), asks("e"))
@@ -60,31 +58,6 @@ async def test_what_is_left_out_of_a_place_may_be_anything(kind: str, tmp_path: 
                     await service.list_node_runs("e", **where)
             elif expected:
                 assert await service.list_node_runs("e", **where) == []
-
-
-@pytest.mark.parametrize("cache_bytes", [2**20, 0], ids=["cached", "read again each time"])
-async def test_a_store_keeps_no_note_of_a_question_that_was_answered(cache_bytes: int) -> None:
-    """However a question came into a session, run or fork or import, its note in the store goes with the answer."""
-    store = InMemory()
-
-    def noted() -> list[str]:
-        return [name for name in store.values if name.startswith("wait/")]
-
-    async with KeyValueSessionService(store, cache_bytes=cache_bytes) as service:
-        await service.create_session(**HERE)
-        await run(service, SessionKey(**HERE), Event(author="user", message="hi", invocation_id="e"), asks("e"))
-        history = await service.read_events(**HERE)
-        await service.fork_session(**HERE, new_session_id="fork")
-        await service.import_session(app_name="app", user_id="u", session_id="import", events=history)
-        assert len(noted()) == 3
-        for left, name in ((2, "s"), (1, "fork"), (0, "import")):
-            key = SessionKey("app", "u", name)
-            await run(service, key, answers("e"))
-            assert len(noted()) == left, name
-            await run(service, key, asks("e", "d"))
-            assert len(noted()) == left + 1, name
-            await run(service, key, asks("e", "f"), answers("e", "d"), answers("e", "f"))
-            assert len(noted()) == left, name
 
 
 async def test_a_session_leaves_it_to_the_other_whether_they_are_equal() -> None:

@@ -84,7 +84,7 @@ async def test_what_is_no_longer_kept_is_not_brought_up_to_date(statement: str, 
                 cache.keep(DatabaseSession(KEY, _row_of(before), {}, scopes, before.segments, {}, 9))
 
         env.meanwhile[statement] = meddle
-        live = await service._open(KEY, None)
+        live = await service.load_session(KEY, None)
         assert env.meanwhile == {}
         assert live is cache.sessions[KEY]
         assert live is not before
@@ -149,9 +149,9 @@ async def test_a_message_is_seen_by_who_looks_for_the_news_of_a_scope() -> None:
         session = await get(other)
         beside = await service.create_session(app_name="app", user_id="u", session_id="beside")
         message = Event(id="m", author="user", message="x", actions=EventActions(replay=Replay(sent="next_model_call")))
-        await service._put_message(KEY, message)
+        await service.insert_message(KEY, message)
         await append(service, beside, user_n=5)
-        live = await other._open(KEY, None)
+        live = await other.load_session(KEY, None)
         assert live is not None
         assert (live.has_messages, live.values.get("user:n"), live.revision) == (True, 5, session.revision)
 
@@ -260,7 +260,7 @@ async def test_a_session_that_was_made_again_meanwhile_is_another_one(statement:
             making_anew(url, length)()
         else:
             env.meanwhile[statement] = making_anew(url, length)
-        live = await service._open(KEY, None)
+        live = await service.load_session(KEY, None)
         assert env.meanwhile == {}
         assert live is not None
         found = (live.incarnation, live.revision, [event.text for event in live.events])
@@ -308,7 +308,7 @@ async def test_a_session_that_another_worker_runs_is_deleted_after_that(monkeypa
         await begin(writer)
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(other._delete, KEY)
+                nursery.start_soon(other.remove_session, KEY)
                 while not [names for names in env.trips if "hold" in names]:  # noqa: ASYNC110  # nobody tells
                     await trio.sleep(0.001)
                 await writer.append(Event(author="a", message="on", invocation_id="e-1"))
@@ -335,7 +335,7 @@ async def test_a_lease_that_stands_still_for_as_long_as_one_lasts_is_over(
             await taken.finish(InvocationStatus.COMPLETED)
             assert texts(await get(other)) == ["hi", "hi"]
         else:
-            await other._delete(KEY)
+            await other.remove_session(KEY)
             assert await other.get_session(**HERE) is None
         with pytest.raises(StaleSessionError if use == "entered" else SessionNotFoundError):
             await writer.append(Event(author="a", message="late", invocation_id="e-1"))

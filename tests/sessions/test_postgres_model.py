@@ -76,11 +76,13 @@ class NotedService(DatabaseSessionService):
         service.book, service.worker = book, worker
         return service
 
-    async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
+    async def commit_event(
+        self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool
+    ) -> None:
         line = to_json(event)
         self.book.note(line, "sent")
         try:
-            await super()._commit(live, event, writer=writer, begins=begins)
+            await super().commit_event(live, event, writer=writer, begins=begins)
         except BaseException as error:
             is_open = self.worker.network.is_dead or (isinstance(error, StorageError) and error.stored is None)
             self.book.note(line, "uncertain" if is_open else "refused")

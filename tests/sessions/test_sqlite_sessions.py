@@ -167,7 +167,7 @@ async def test_an_append_that_loses_a_race_between_look_and_write_is_stale(tmp_p
     """If another process writes after this one has looked and before it writes, the append looks again."""
     async with one_session(tmp_path / "a.db", Elsewhere) as (one, mine), Elsewhere(tmp_path / "a.db") as two:
         yours = await get(two)
-        real = one._commit
+        real = one.commit_event
         races = 0
 
         async def late(live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
@@ -177,7 +177,7 @@ async def test_an_append_that_loses_a_race_between_look_and_write_is_stale(tmp_p
                 await append(two, yours, "faster")
             await real(live, event, writer=writer, begins=begins)
 
-        one._commit = late  # type: ignore[method-assign]  # the other process is faster, once
+        one.commit_event = late  # type: ignore[method-assign]  # the other process is faster, once
         with pytest.raises(StaleSessionError):
             await append(one, mine, "slower", user_x=1)
         found = await get(one)
@@ -799,10 +799,10 @@ async def test_damage_is_an_error_and_not_a_hang(statement: str, tmp_path: Path)
     """Rows that are missing or unreadable raise StorageCorruptError, which says what to do, from every reading."""
     await damaged(tmp_path / "a.db", statement)
     async with SqliteSessionService(tmp_path / "a.db") as service:
-        with trio.fail_after(10), pytest.raises(StorageCorruptError, match="minirun sessions repair"):
+        with trio.fail_after(10), pytest.raises(StorageCorruptError, match=r"sqlite3 FILE \.recover"):
             await service.get_session(**HERE)
         if "state" not in statement:
-            with trio.fail_after(10), pytest.raises(StorageCorruptError, match="minirun sessions repair"):
+            with trio.fail_after(10), pytest.raises(StorageCorruptError, match=r"sqlite3 FILE \.recover"):
                 await service.read_events(**HERE)
 
 
@@ -816,7 +816,7 @@ async def test_an_operation_that_does_not_fit_is_damage_for_who_goes_through_the
     sql(path, """UPDATE events SET data = replace(data, '"n":1}', '"n":"x"}') WHERE seq = 1""")
     async with SqliteSessionService(path) as service:
         assert (await service.fork_session(**HERE, at_seq=1)).state["n"] == "x"
-        with pytest.raises(StorageCorruptError, match=r"event 2: state\['n'\]: `add` .*minirun sessions repair"):
+        with pytest.raises(StorageCorruptError, match=r"event 2: state\['n'\]: `add` .*sqlite3 FILE .recover"):
             await service.fork_session(**HERE, at_seq=2)
         runner = Runner(agent=BaseAgent(name="a"), app_name="app", session_service=service)
         with pytest.raises(StorageCorruptError, match=r"before event 3: state\['n'\]: `add` expects .*verify"):
@@ -887,7 +887,7 @@ async def test_the_forms_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for service in opened:
         listed = await service.list_sessions(app_name="app")
         assert [session.id for session in listed.sessions] == ["0", "1", "2", "3", "4"]
-        assert service._store_id() == opened[0]._store_id()
+        assert service.store_id() == opened[0].store_id()
         await service.aclose()
     assert sorted(os.listdir(tmp_path)) == ["a.db", "elsewhere"]
 
@@ -1007,7 +1007,7 @@ async def test_a_session_that_another_process_has_just_entered_is_deleted_after_
         writer = await enter(owner)
         await begin(writer)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(other._delete, KEY)
+            nursery.start_soon(other.remove_session, KEY)
             await trio.sleep(5)
             await writer.append(Event(author="a", message="on", invocation_id="e-1"))
             assert texts(await get(owner)) == ["hi", "on"]

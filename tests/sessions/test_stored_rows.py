@@ -35,15 +35,11 @@ from minirun.sessions import (
     DatabaseSessionService,
     GetSessionConfig,
     InvocationStatus,
-    KeyValueSessionService,
     Session,
     SessionKey,
     SqliteSessionService,
     _earlier,
-    repair,
-    verify,
 )
-from minirun.sessions._key_value import _store
 from minirun.sessions._live import LiveSession, RunWindow
 from minirun.sessions._postgres import _queries as _postgres_queries
 from minirun.sessions._postgres._verify import verify_database
@@ -55,7 +51,6 @@ from ..one_history import History, Told
 from ..postgres import execute
 from ..stores import Elsewhere, ElsewhereInPostgres, database_of
 from ..tables import as_kept, kept, write
-from .test_key_value_store import InMemory
 
 Rows = dict[str, Any]
 Service = Callable[[Told], BaseSessionService]
@@ -104,15 +99,9 @@ def postgres_rows(folder: Path) -> tuple[Service, Callable[[], Rows]]:
     return lambda env: DatabaseSessionService(url, env=env), rows
 
 
-def entries(folder: Path) -> tuple[Service, Callable[[], Rows]]:
-    values: dict[str, str] = {}
-    return lambda env: KeyValueSessionService(InMemory(values), env=env), lambda: dict(sorted(values.items()))
-
-
 KINDS: dict[str, Callable[[Path], tuple[Service, Callable[[], Rows]]]] = {
     "sqlite": sqlite_rows,
     "postgres": postgres_rows,
-    "key-value": entries,
 }
 
 
@@ -192,7 +181,7 @@ async def entered(service: BaseSessionService, key: SessionKey) -> dict[str, Any
         first = writer.live.run_start_seq(config.asked if isinstance(config, RunWindow) else config)
         found[name] = [first, [event.seq for event in writer.live.window(first)]]
         if name == "all":
-            found["live"] = [live_of(writer.live), [one.id for one in await service._messages(writer.live)]]
+            found["live"] = [live_of(writer.live), [one.id for one in await service.load_messages(writer.live)]]
         await writer.finish(None)
     return found
 
@@ -246,7 +235,6 @@ def questions() -> dict[str, Callable[[BaseSessionService], Awaitable[Any]]]:
         ask(f"entered {key}", lambda service, k=key: entered(service, k))  # type: ignore[misc]
         ask(f"runs {key}", lambda service, k=key: runs(service, k))  # type: ignore[misc]
     ask("apps", apps)
-    ask("called", called)
     return asked
 
 
@@ -261,8 +249,8 @@ KEYS = [
 async def runs(service: BaseSessionService, key: SessionKey) -> list[Any]:
     """The invocations of a session, one by one, and those that have not ended."""
     names = ("e-1", "e-2", "e-3", "e-4", "e-5", "e-99")
-    found = [await service._invocation(key, name) for name in names]
-    later = [await service._not_ended(key, seq) for seq in (0, 6, 8, 12)]
+    found = [await service.load_invocation(key, name) for name in names]
+    later = [await service.load_unfinished_invocations(key, seq) for seq in (0, 6, 8, 12)]
     return [
         [None if one is None else [*attrs.astuple(one)] for one in found],
         [[one.invocation_id for one in each] for each in later],
@@ -271,12 +259,8 @@ async def runs(service: BaseSessionService, key: SessionKey) -> list[Any]:
 
 async def apps(service: BaseSessionService) -> list[Any]:
     """The apps that have a session of a name."""
-    return [sorted(await service._apps_with(user, name)) for user, name in (("u", "s"), ("v", "s"), ("ü/%", "a b"))]
-
-
-async def called(service: BaseSessionService) -> list[Any]:
-    """The messages that wait for what is paused."""
-    return [[[str(key), one.id] for key, one in await service._called(app)] for app in APPS]
+    asked = (("u", "s"), ("v", "s"), ("ü/%", "a b"))
+    return [sorted(await service.apps_with_session(user, name)) for user, name in asked]
 
 
 async def answers(service: BaseSessionService) -> dict[str, Any]:
@@ -306,7 +290,6 @@ async def test_a_history_leaves_the_same_rows_and_is_read_the_same(
         check_same(await answers(service), expected)
         written = counted(service)
     check_same(as_kept(rows()), kept(f"rows-{kind}"))
-    monkeypatch.setattr(_store, "PAGE_ENTRIES", 2)
     for module in (_earlier, _sqlite_queries, _postgres_queries):
         monkeypatch.setattr(module, "PAGE_EVENTS", 2)
     async with make(env) as service:
@@ -358,7 +341,7 @@ async def test_other_processes_see_each_step(kind: str, tmp_path: Path) -> None:
     async with make(place, env=env) as writing, make(place, env=env) as often, make(place, env=env) as seldom:
 
         async def compare(service: BaseSessionService, key: SessionKey) -> None:
-            there = [await each._open(key, None) for each in (writing, service)]
+            there = [await each.load_session(key, None) for each in (writing, service)]
             if None not in there:
                 own, other = ([*live_of(live).items(), dict(ReadOnlyState(live.values))] for live in there if live)
                 assert own == other, key
@@ -368,22 +351,6 @@ async def test_other_processes_see_each_step(kind: str, tmp_path: Path) -> None:
             await compare(often, key)
 
         await History(writing, over(writing, env), env, partial(compare, often), both).write()
-
-
-async def test_a_sound_file_that_is_repaired_is_read_the_same(tmp_path: Path) -> None:
-    """Nothing is lost, what waits included; only what forks share is listed by the events, and not by the forks."""
-    make, _ = KINDS["sqlite"](tmp_path)
-    expected = kept("read")
-    env = Told()
-    async with make(env) as service:
-        await History(service, over(service, env), env).write()
-    path = tmp_path / "rows.db"
-    assert verify(path) == []
-    assert repair(path, tmp_path / "new.db").losses == []
-    (tmp_path / "new.db").replace(path)
-    async with make(env) as service:
-        found = await answers(service)
-    check_same(*({name: in_any_order(answer) for name, answer in each.items()} for each in (found, expected)))
 
 
 def in_any_order(answer: Any) -> Any:

@@ -1,5 +1,5 @@
 """
-Verifying finds every damage that a reader could see, and repairing saves all that is whole.
+`verify` finds every damage that a reader could see.
 
 Damage is done in two ways: to rows, with SQL, as a bug or a hand would; and to bits of the file, as a disk would.
 """
@@ -9,23 +9,19 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections import Counter
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from minirun import Event, EventActions, LlmAgent, Runner, SqliteSessionService
-from minirun.errors import AlreadyExistsError, StorageCorruptError, StorageFormatError
+from minirun.errors import StorageCorruptError, StorageFormatError
 from minirun.events import Replay
-from minirun.sessions import InvocationStatus, Repaired, SessionKey, repair, verify
+from minirun.sessions import InvocationStatus, SessionKey, verify
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, FunctionCall, Part
 
-from ..examples import examples
 from ..stores import HERE, KEY, append, begin, enter, get, sql
 
 SESSIONS = ("s", "1", "2", "fork")
@@ -258,8 +254,6 @@ async def test_the_numbers_of_shared_values_and_removals_are_checked(tmp_path: P
     assert len(found) == 2
     assert "state key 'user:n': expected the number" in found[0]
     assert "state key 'user:gone': its removal is not noted" in found[1]
-    repair(tmp_path / "a.db", tmp_path / "new.db")
-    assert "('app', 'u', 'user:gone', None)" in content(tmp_path / "new.db")["shared_state"]
 
 
 def test_what_is_no_session_file_is_refused(tmp_path: Path) -> None:
@@ -314,235 +308,6 @@ def is_changed(path: Path, before: dict[str, list[str]]) -> bool:
         return True
 
 
-# --- repairing --------------------------------------------------------------------------------------------------------
-
-
-def test_a_sound_file_is_saved_whole(original: Path, tmp_path: Path) -> None:
-    """Every session, event and value is in the new file, which goes on where the old one stopped."""
-    before = original.read_bytes()
-    repaired = repair(original, tmp_path / "new.db")
-    assert repaired.losses == []
-    saved = repaired.sessions
-    assert [(one.key.session_id, one.revision, one.problem) for one in saved] == [
-        (name, len(log) - 1, "") for name, log in logs(original).items()
-    ]
-    assert original.read_bytes() == before
-    assert logs(tmp_path / "new.db") == logs(original)
-    same = [table for table in TABLES if content(tmp_path / "new.db")[table] == content(original)[table]]
-    assert same == list(TABLES)
-    with pytest.raises(AlreadyExistsError):
-        repair(original, tmp_path / "new.db")
-
-
-async def test_what_was_repaired_goes_on(original: Path, tmp_path: Path) -> None:
-    """A service appends to it, closes what was open, and numbers go on above all that were ever used."""
-    path = tmp_path / "new.db"
-    repair(original, path)
-    async with SqliteSessionService(path, durability="process") as service:
-        writer = await enter(service, "e-new")
-        assert list(writer.live.open_calls) == ["open"]
-        await writer.finish(None)
-        await append(service, await get(service, "fork"), "more", user_n=1)
-    assert verify(path) == []
-    [(newest,)] = sql(original, "SELECT max(commit_no) FROM events")
-    assert sql(path, "SELECT max(commit_no) FROM events") == [(newest + 1,)]
-
-
-@pytest.mark.parametrize("statement", [statement for statement, _ in DAMAGES])
-def test_what_is_whole_is_saved_from_any_damage(statement: str, original: Path, copy: Path, tmp_path: Path) -> None:
-    """Sessions that are not damaged are complete, of the others a beginning is kept, and the result is sound."""
-    sql(copy, statement)
-    before = copy.read_bytes()
-    repaired = repair(copy, tmp_path / "new.db")
-    check_saved(repaired, original, tmp_path / "new.db")
-    assert copy.read_bytes() == before
-
-
-@cache
-def logs_of_whole(path: Path) -> dict[str, list[Event]]:
-    """The same of a file that does not change."""
-    return logs(path)
-
-
-def check_saved(repaired: Repaired, original: Path, new: Path) -> None:
-    """What is kept is sound and a beginning; what is said to be whole is; and nothing is lost without being told."""
-    assert verify(new) == []
-    wholes, kept = logs_of_whole(original), logs(new)
-    saved = {one.key.session_id: one for one in repaired.sessions}
-    assert kept.keys() == {
-        name for name, one in saved.items() if one.revision is not None and one.key.app_name == "app"
-    }
-    for name, one in saved.items():
-        if name in wholes and one.revision is not None:
-            assert kept[name] == wholes[name][: one.revision + 1]
-            assert one.problem or kept[name] == wholes[name]
-        assert one.revision is not None or one.problem
-    untold = wholes.keys() - saved.keys()
-    assert not untold or repaired.losses or len(saved) == len(wholes), untold  # one may have another name
-
-
-# Tables that say nothing of what was said.
-DERIVED = ("invocations", "open_calls", "session_state", "shared_base", "shared_state", "store")
-
-
-@pytest.mark.parametrize("statement", [statement for statement, _ in DAMAGES if statement.split()[1] in DERIVED])
-def test_damage_beside_the_logs_costs_no_event(statement: str, original: Path, copy: Path, tmp_path: Path) -> None:
-    """Whatever is wrong with state, notes and numbers: every log is kept whole."""
-    sql(copy, statement)
-    repair(copy, tmp_path / "new.db")
-    assert logs(tmp_path / "new.db") == logs_of_whole(original)
-
-
-def zeroed(path: Path, name: str) -> None:
-    """Let the first page of a table or index be zeros."""
-    [(page,)] = sql(path, "SELECT rootpage FROM sqlite_master WHERE name = ?", name)
-    [(size,)] = sql(path, "PRAGMA page_size")
-    damaged = bytearray(path.read_bytes())
-    damaged[(page - 1) * size : page * size] = bytes(size)
-    path.write_bytes(damaged)
-
-
-ROOTS = (*TABLES, "store", "shared_base", "sqlite_sequence", "sqlite_autoindex_events_1", "sqlite_autoindex_sessions_1")
-
-
-@pytest.mark.parametrize("name", [name for name in ROOTS if name != "events"])
-def test_the_loss_of_any_table_but_the_events_costs_no_event(name: str, original: Path, copy: Path) -> None:
-    """Names are in an index too, pasts in the hash chain, and the rest can be derived or is told."""
-    zeroed(copy, name)
-    assert verify(copy) != []
-    repaired = repair(copy, copy.with_name("new.db"))
-    assert repaired.losses != []
-    assert logs(copy.with_name("new.db")) == logs(original)
-    assert content(copy.with_name("new.db"))["shared_state"] == content(original)["shared_state"]
-
-
-def test_the_loss_of_the_events_is_told_of_every_session(original: Path, copy: Path) -> None:
-    """Nothing can be kept; each session is named."""
-    zeroed(copy, "events")
-    repaired = repair(copy, copy.with_name("new.db"))
-    assert {one.key.session_id for one in repaired.sessions if one.problem} == logs(original).keys()
-    assert verify(copy.with_name("new.db")) == []
-
-
-def test_a_fork_is_never_given_what_another_session_said(original: Path, copy: Path, tmp_path: Path) -> None:
-    """Where a row names a wrong past, or one that is too long, the hash chain tells the right one."""
-    for number, change in enumerate(("log = 2", "last_seq = 99", "last_seq = 1")):
-        (tmp_path / "x.db").write_bytes(original.read_bytes())
-        sql(tmp_path / "x.db", f"UPDATE shared_pasts SET {change}")
-        repaired = repair(tmp_path / "x.db", tmp_path / f"{number}.db")
-        assert repaired.losses == []
-        assert logs(tmp_path / f"{number}.db") == logs(original)
-
-
-def test_a_base_that_makes_no_sense_is_replaced_by_what_is_stored(original: Path, copy: Path, tmp_path: Path) -> None:
-    """The values of a shared scope are kept as they stand, and told to be unchecked."""
-    sql(copy, "UPDATE shared_base SET value = '{'")
-    losses = repair(copy, tmp_path / "new.db").damages
-    assert [loss.place for loss in losses] == ["the state of app 'app'", "the state of user 'u' in app 'app'"]
-    assert all("its values are kept unchecked" in loss.problem for loss in losses)
-    assert content(tmp_path / "new.db")["shared_state"] == content(original)["shared_state"]
-
-
-def test_a_shared_value_that_changes_is_told(copy: Path, tmp_path: Path) -> None:
-    """What the kept events make of the shared state is saved; where it is not what was stored, both are said."""
-    sql(copy, "UPDATE shared_state SET value = '99' WHERE key = 'user:n'")
-    told = [str(loss) for loss in repair(copy, tmp_path / "new.db").damages]
-    assert told == ["the state of user 'u' in app 'app': state key 'user:n': kept 16, found 99"]
-
-
-async def test_an_open_call_of_an_imported_session_stays_open(tmp_path: Path) -> None:
-    """It has no invocation that is noted; its own note is borne out by the log."""
-    await write(tmp_path / "a.db")
-    async with SqliteSessionService(tmp_path / "a.db", durability="process") as service:
-        events = await service.read_events(**HERE)
-        await service.import_session(app_name="app", user_id="u", session_id="copy", events=events)
-    before = content(tmp_path / "a.db")["open_calls"]
-    assert len(before) == 4
-    repair(tmp_path / "a.db", tmp_path / "new.db")
-    assert content(tmp_path / "new.db")["open_calls"] == before
-
-
-def test_a_repair_that_fails_leaves_nothing(copy: Path, tmp_path: Path) -> None:
-    """No folder, a file in the way, an error while writing: a typed error, and no half-made file."""
-    with pytest.raises(StorageFormatError, match="there is no folder"):
-        repair(copy, tmp_path / "nix" / "new.db")
-    (tmp_path / "link.db").symlink_to(tmp_path / "elsewhere.db")
-    with pytest.raises(AlreadyExistsError):
-        repair(copy, tmp_path / "link.db")
-
-    def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("minirun.sessions._integrity._repair.PROGRESS_EVERY", 5)
-        with pytest.raises(KeyboardInterrupt):
-            repair(copy, tmp_path / "new.db", progress=stop)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != "a") == ["link.db"]
-
-
-async def test_a_log_beside_the_old_file_is_read_and_stays_as_it_is(tmp_path: Path) -> None:
-    """What was committed and not written back is saved too."""
-    await write(tmp_path / "a.db")
-    (tmp_path / "copy").mkdir()
-    async with SqliteSessionService(tmp_path / "a.db", durability="process") as service:
-        await append(service, await get(service, "2"), "in the log")
-        images = {name: (tmp_path / name).read_bytes() for name in ("a.db", "a.db-wal")}
-    for name, image in images.items():
-        (tmp_path / "copy" / name).write_bytes(image)
-    repaired = repair(tmp_path / "copy" / "a.db", tmp_path / "new.db")
-    assert [one.revision for one in repaired.sessions if one.key.session_id == "2"] == [7]
-    assert {name: (tmp_path / "copy" / name).read_bytes() for name in images} == images
-
-
-def test_a_cut_session_is_named_with_its_place(copy: Path, tmp_path: Path) -> None:
-    """What is lost is said: which session, how far it is kept, and why it ends there."""
-    sql(copy, "DELETE FROM events WHERE log = 2 AND seq = 3")
-    sql(copy, "DELETE FROM events WHERE log = 3 AND seq = 0")
-    told = {one.key.session_id: str(one) for one in repair(copy, tmp_path / "new.db").sessions}
-    assert told["1"].startswith("session '1' of user 'u' in app 'app': kept events 0 to 2 of ")
-    assert "event 3: it is missing" in told["1"]
-    assert told["2"].startswith("session '2' of user 'u' in app 'app': kept nothing of 6")
-    assert told["s"].endswith("kept events 0 to 10")
-
-
-@settings(max_examples=examples(60))
-@given(places=st.lists(st.floats(0, 0.999999), min_size=1, max_size=12), how=st.sampled_from(["bit", "zeros", "page"]))
-def test_what_is_whole_is_saved_from_any_disk(original: Path, places: list[float], how: str) -> None:
-    """Bits, sectors or pages: either the file is refused with a message, or what is saved is sound and a beginning."""
-    import tempfile
-
-    damaged = bytearray(original.read_bytes())
-    for place in places:
-        at = int(place * len(damaged))
-        if how == "bit":
-            damaged[at] ^= 1 << at % 8
-        else:
-            size = 512 if how == "zeros" else 4096
-            at = at // size * size
-            damaged[at : at + size] = bytes(size)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.db"
-        path.write_bytes(damaged)
-        try:
-            repaired = repair(path, Path(folder) / "new.db")
-        except StorageFormatError:
-            return
-        check_saved(repaired, original, Path(folder) / "new.db")
-        assert path.read_bytes() == damaged
-
-
-def test_a_session_whose_row_is_lost_is_saved_under_another_name(copy: Path, original: Path, tmp_path: Path) -> None:
-    """Deleted, or with a name that is no text: its events are there, and the loss is told."""
-    sql(copy, "DELETE FROM sessions WHERE session_id = '1'")
-    sql(copy, "UPDATE sessions SET session_id = CAST(x'ff' AS TEXT) WHERE session_id = '2'")
-    repaired = repair(copy, tmp_path / "new.db")
-    assert len([loss for loss in repaired.losses if "the row of the session" in str(loss)]) == 2
-    found = content(tmp_path / "new.db")["sessions"]
-    assert len(found) == len(content(original)["sessions"])
-    assert len([row for row in found if "'recovered', 'recovered', 'log-" in row]) == 2
-    assert len(content(tmp_path / "new.db")["events"]) == len(content(original)["events"])
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -553,41 +318,19 @@ def test_a_session_whose_row_is_lost_is_saved_under_another_name(copy: Path, ori
         "UPDATE shared_base SET commit_no = 'x'",
     ],
 )
-def test_the_base_of_shared_state_is_not_trusted(statement: str, copy: Path, tmp_path: Path) -> None:
-    """What is wrong with it is told, by both; what is saved is sound, and can be written on."""
+def test_the_base_of_shared_state_is_not_trusted(statement: str, copy: Path) -> None:
+    """`verify` reports a base that does not follow from the log or cannot be read."""
     sql(copy, statement)
     assert verify(copy) != []
-    assert repair(copy, tmp_path / "new.db").damages != []
-    assert verify(tmp_path / "new.db") == []
-
-    async def go_on() -> None:
-        async with SqliteSessionService(tmp_path / "new.db", durability="process") as service:
-            await append(service, await get(service, "2"), "more", user_x=1)
-
-    trio.run(go_on)
-    assert verify(tmp_path / "new.db") == []
 
 
-def test_a_repair_that_fails_leaves_no_file(copy: Path, tmp_path: Path) -> None:
-    """No folder, or no session file: a typed error, and nothing half made."""
-    with pytest.raises(StorageFormatError, match="no folder"):
-        repair(copy, tmp_path / "nix" / "new.db")
-    copy.write_bytes(b"x" * 5000)
-    with pytest.raises(StorageFormatError):
-        repair(copy, tmp_path / "new.db")
-    assert not list(tmp_path.glob("new.db*"))
-
-
-async def test_a_shared_past_that_makes_no_sense_is_damage(copy: Path, tmp_path: Path) -> None:
-    """For the service, for verifying, and for repairing, which keeps the rest."""
+async def test_a_shared_past_that_makes_no_sense_is_damage(copy: Path) -> None:
+    """The service raises StorageCorruptError, and `verify` reports it."""
     sql(copy, "UPDATE shared_pasts SET last_seq = 'x'")
     async with SqliteSessionService(copy, durability="process") as service:
         with pytest.raises(StorageCorruptError):
             await get(service, "fork")
     assert "makes no sense" in str(verify(copy)[0])
-    repaired = repair(copy, tmp_path / "new.db")
-    assert repaired.losses == []  # the hash chain tells the right one
-    assert verify(tmp_path / "new.db") == []
 
 
 async def test_a_fork_does_not_go_on_where_another_session_does(tmp_path: Path) -> None:
@@ -614,8 +357,8 @@ def test_the_names_of_these_tests_are_those_of_the_file(original: Path) -> None:
     assert rows == [(3,)]
 
 
-async def test_messages_that_wait_are_kept_if_they_are_whole(tmp_path: Path) -> None:
-    """They wait in the new file, too; of one that was changed, or whose session is lost, it is told."""
+async def test_a_waiting_message_that_was_changed_is_damage(tmp_path: Path) -> None:
+    """`verify` reports it, and messages whose session is lost."""
     path = tmp_path / "a.db"
     async with SqliteSessionService(path, durability="process") as service:
         for name in ("s", "gone"):
@@ -626,15 +369,10 @@ async def test_messages_that_wait_are_kept_if_they_are_whole(tmp_path: Path) -> 
             await begin(writer)
             for text in ("first", "second"):
                 actions = EventActions(replay=Replay(sent="next_model_call"))
-                await service._put_message(key, Event(id=text, author="user", message=text, actions=actions))
+                await service.insert_message(key, Event(id=text, author="user", message=text, actions=actions))
             await writer.finish(InvocationStatus.PAUSED)
     sql(path, "UPDATE events SET data = replace(data, 'second', 'changed') WHERE log = -1 AND seq = 2")
-    sql(path, "UPDATE sessions SET app_name = 1 WHERE id = 2")
-    lost = [str(loss) for loss in repair(path, tmp_path / "new.db").losses]
-    assert "file: a message that waits for session row 1 is not kept: it was changed" in lost
-    assert "file: 2 events of log -2, whose session nobody knows, are not kept" in lost
-    assert verify(tmp_path / "new.db") == []
-    async with SqliteSessionService(tmp_path / "new.db", durability="process") as service:
-        writer = await enter(service, "e-1")
-        assert [message.text for message in await service._messages(writer.live)] == ["first"]
-        await writer.finish(None)
+    sql(path, "DELETE FROM sessions WHERE id = 2")
+    found = [str(damage) for damage in verify(path)]
+    assert "file: a message that waits for session row 1: it was changed" in found
+    assert any("2 events of log -2 (1 to 2), which no session shows" in damage for damage in found)

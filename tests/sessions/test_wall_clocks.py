@@ -16,18 +16,15 @@ import pytest
 from minirun import App, Env, Event, InMemorySessionService, LlmAgent, Runner, SqliteSessionService
 from minirun.artifacts import InMemoryArtifactService
 from minirun.memory import InMemoryMemoryService
-from minirun.sessions import BaseSessionService, KeyValueSessionService
+from minirun.sessions import BaseSessionService
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, LongRunningFunctionTool
 from minirun.types import Part
-
-from .test_key_value_store import InMemory
 
 STEPS_S = (1e9, -1e9)
 SERVICES: dict[str, Callable[[Path, Env], BaseSessionService]] = {
     "memory": lambda path, env: InMemorySessionService(env=env),
     "sqlite": lambda path, env: SqliteSessionService(path, durability="process", env=env),
-    "store of one's own": lambda path, env: KeyValueSessionService(InMemory(), env=env),
 }
 
 

@@ -15,17 +15,10 @@ import trio
 from minirun.errors import ModelConnectionError
 from minirun.models import BaseLlmConnection, LlmRequest, LlmResponse
 from minirun.models._live import Realtime
-from minirun.testing import (
-    LiveBench,
-    LiveSent,
-    ScriptedLive,
-    check_live_connection,
-    drop,
-    live_connection_checks,
-    pause,
-    say,
-)
+from minirun.testing import LiveSent, ScriptedLive, drop, pause, say
 from minirun.types import Content, FunctionCall, FunctionDeclaration, Part
+
+from ..contracts.live_contract import LiveBench, check_live_connection, live_connection_checks
 
 
 class ScriptedBench(LiveBench):

@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from minirun.models import BaseLlm, LlmRequest, LlmResponse
-from minirun.testing import ScriptedLlm, check_llm, llm_checks
+from minirun.testing import ScriptedLlm, check_llm
+from minirun.testing._llm_contract import llm_checks
 from minirun.types import Content, Part
 
 

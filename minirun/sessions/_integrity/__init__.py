@@ -1,1 +1,1 @@
-"""Whether what is stored, or brought along, is whole: verifying and repairing a file, checking an imported history."""
+"""Checks whether a store or an imported history is whole."""

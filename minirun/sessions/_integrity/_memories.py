@@ -1,13 +1,10 @@
 """
-The memories of a file: whether they are what was written and found by their index, and what is whole of them.
+The memories of a file: whether they are what was written and found by their index.
 
 Each row can be read, belongs to a user, and is counted in that user's totals. The full-text index has the terms and
 marks of each memory, and no others: both sides are added up, for each memory, and have to come to the same. Which ids
 were deleted nothing else says, and whether terms are those of the text only `minirun.memory` knows: neither is looked
 at.
-
-Saved is row by row whose they are, what they say and which ids were deleted; the index is made anew from that, and so
-are the totals. A memory whose user is lost is not kept.
 """
 
 from __future__ import annotations
@@ -21,14 +18,12 @@ from typing import Any, Final, TypeAlias
 from ..._codec import from_dict
 from ..._json import brief, loads
 from ...types import Content
-from .._sqlite._errors import SQLITE_ERRORS
-from .._sqlite._memories import BLOCK_BITS, PLACE_BITS, PLACES, TABLES, VERSION, token
-from ._salvage import salvaged
+from .._sqlite._memories import BLOCK_BITS, PLACE_BITS, PLACES, VERSION, token
 
-__all__ = ["check_memories", "save_memories"]
+__all__ = ["check_memories"]
 
 Report: TypeAlias = Callable[[str, str], None]
-"""Is told what is wrong, or lost: where, and what."""
+"""Called with what is wrong: where, and what."""
 
 ENTRY: Final = "user, id, session_id, timestamp, length, terms, marks, data"
 """The columns of a memory but its number, as `_entry_problem` and `_tokens_of` take them."""
@@ -122,76 +117,3 @@ def _check_index(db: sqlite3.Connection, sums: dict[int, int], report: Report) -
         found = db.execute(query, (number,)).fetchone()
         place = f"memory number {number}" if found is None else f"memory {brief(found[0])}"
         report(place, "the index has other words for it than it has, so searches may miss it, or fail")
-
-
-# --- saving -----------------------------------------------------------------------------------------------------------
-
-
-def save_memories(old: sqlite3.Connection, new: sqlite3.Connection, lose: Report) -> None:
-    """Copy what is whole; *lose* is told what is not. Without a word of their format, memories are taken as ours."""
-    try:
-        found = old.execute("SELECT version FROM memory_store").fetchone()
-    except sqlite3.OperationalError as error:
-        if "no such table" in str(error) and not _has(old, "memory_entries"):
-            return
-        # somebody else's table, by the name of ours; or, as below, one that cannot be read
-        found = ("none",) if "no such column" in str(error) else None
-    except SQLITE_ERRORS:
-        found = None
-    if found not in (None, (VERSION,)):
-        lose("file", f"memories are not kept: expected them in format {VERSION}, found {brief(found, 40)}")
-        return
-    *tables, index = TABLES
-    try:
-        for statement in (index, *tables):  # what can fail comes first: it leaves nothing behind
-            new.execute(statement)
-    except sqlite3.OperationalError as error:
-        lose("file", f"memories are not kept: this SQLite cannot index them ({error})")
-        return
-    users = _save_users(old, new, lose)
-    _save_deleted(old, new, users)
-    _save_entries(old, new, users, lose)
-
-
-def _save_users(old: sqlite3.Connection, new: sqlite3.Connection, lose: Report) -> set[int]:
-    """Copy whose memories there are; return their numbers."""
-    users = set()
-    for user, (app, name, newest) in salvaged(old, "memory_users", "id", "app_name, user_id, newest"):
-        if not (isinstance(app, str) and isinstance(name, str)):
-            found = f"{brief(app, 40)}, {brief(name, 40)}"
-            lose(f"user row {user}", f"memories are not kept: whose they are is lost, found {found}")
-            continue
-        last = newest if type(newest) is int and 0 <= newest <= PLACES else 0
-        query = "INSERT OR IGNORE INTO memory_users VALUES (?, ?, ?, ?, 0, 0)"
-        if new.execute(query, (user, app, name, last)).rowcount == 1:
-            users.add(user)
-    return users
-
-
-def _save_entries(old: sqlite3.Connection, new: sqlite3.Connection, users: set[int], lose: Report) -> None:
-    for number, row in salvaged(old, "memory_entries", "number", ENTRY):
-        name = f"memory {brief(row[1])}"
-        problem = _entry_problem(number, row) or ("" if row[0] in users else "whose it is is lost")
-        if not problem and new.execute("SELECT 1 FROM memory_deleted WHERE user = ? AND id = ?", row[:2]).fetchone():
-            problem = "it was deleted"
-        if problem:
-            lose(name, f"it is not kept: {problem}")
-            continue
-        query = "INSERT OR IGNORE INTO memory_entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        if new.execute(query, (number, *row)).rowcount != 1:
-            lose(name, "it is not kept: there is another one of its id")
-            continue
-        tokens = " ".join(_tokens_of(number, row))
-        new.execute("INSERT INTO memory_index (rowid, tokens) VALUES (?, ?)", (number, tokens))
-        query = "UPDATE memory_users SET newest = max(newest, ?), count = count + 1, length = length + ? WHERE id = ?"
-        new.execute(query, (number & PLACES, row[4], row[0]))
-
-
-def _save_deleted(old: sqlite3.Connection, new: sqlite3.Connection, users: set[int]) -> None:
-    for user in users:
-        try:
-            for (name,) in old.execute("SELECT id FROM memory_deleted WHERE user = ?", (user,)):
-                if isinstance(name, str):
-                    new.execute("INSERT OR IGNORE INTO memory_deleted VALUES (?, ?)", (user, name))
-        except SQLITE_ERRORS:
-            continue  # what was deleted may be added again

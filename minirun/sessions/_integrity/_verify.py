@@ -36,7 +36,7 @@ from .._key import SessionKey, session_key
 from .._past import LogFold
 from .._scoped import CHAIN_START, SEQ_MAX, Segment
 from .._sqlite._errors import SQLITE_ERRORS
-from .._sqlite._format import APPLICATION_ID, foreign_parts, refuse_url
+from .._sqlite._format import APPLICATION_ID, refuse_url
 from .._sqlite._logs import NUMBER_MAX, link, newest_no, read_segments
 from .._sqlite._rows import ROW, Row, read_open_calls, row_of
 from .._sqlite._schema import FORMAT
@@ -46,9 +46,6 @@ from ._artifacts import check_artifacts
 from ._memories import check_memories
 
 __all__ = [
-    "PROGRESS_EVERY",
-    "ROW_ERRORS",
-    "USED",
     "Damage",
     "Progress",
     "SharedScope",
@@ -56,11 +53,8 @@ __all__ = [
     "base_problem",
     "base_values",
     "could_end",
-    "fold_shared",
-    "is_number",
     "lease_problem",
     "open_to_read",
-    "scan",
     "scope_place",
     "verify",
 ]
@@ -208,7 +202,6 @@ class _Verifier:
     def run(self) -> list[Damage]:
         for check in (
             self._check_sqlite,
-            self._check_schema,
             self._check_store,
             self._check_sessions,
             self._check_shared,
@@ -237,10 +230,6 @@ class _Verifier:
         for table, row, parent, _ in self._db.execute("PRAGMA foreign_key_check"):
             self._report("file", f"row {row} of {table} refers to no row of {parent}")
         [self._total] = self._db.execute("SELECT coalesce(sum(revision + 1), 0) FROM sessions").fetchone()
-
-    def _check_schema(self) -> None:
-        for problem in foreign_parts(self._db, FORMAT):
-            self._report("file", f"its schema has {problem}")
 
     def _check_store(self) -> None:
         newest_no(self._db)

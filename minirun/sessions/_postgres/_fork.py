@@ -48,7 +48,7 @@ ReadEvents = Callable[[SessionKey, int, int | None], Awaitable[list[Event]]]
 
 
 async def fork_session(
-    database: Database, cache: SessionCache, read: ReadEvents, now: Callable[[], float], owner: str,
+    database: Database, cache: SessionCache, read: ReadEvents, create_time: float, owner: str,
     key: SessionKey, at_seq: int | None, new: SessionKey,
 ) -> bool:  # fmt: skip
     """
@@ -100,7 +100,7 @@ async def fork_session(
     if past is not None:
         rows["reserved"] += reserved_rows(1, new, past.events)
     artifacts = fork_artifacts(key, new, at, is_newest=past is None)
-    call = fork_call(new, source.id, at, now(), newest.timestamp, chain, compaction, shared, rows)
+    call = fork_call(new, source.id, at, create_time, newest.timestamp, chain, compaction, shared, rows)
     try:
         made, *_ = await database.write(call, *artifacts)
     except StorageRolledBackError as error:

@@ -23,7 +23,7 @@ from ._rows import INVOCATION, corrupt, stored_invocation
 from ._schema import UNFINISHED
 from ._text import stored_key
 
-__all__ = ["called", "put_message", "record_called", "waiting_messages"]
+__all__ = ["put_message", "record_called", "waiting_messages"]
 
 _HOLD: Final = Statement(
     "hold_for_message",
@@ -53,14 +53,6 @@ _WAITING: Final = Statement(
 )
 _LATER: Final = Statement(
     "later_messages", "SELECT data FROM minirun.events WHERE log = $1 AND seq > $2 ORDER BY seq", "int8 int8"
-)
-_CALLED: Final = Statement(
-    "called_messages",
-    """
-    SELECT s.user_id, s.session_id, e.data FROM minirun.events e JOIN minirun.sessions s ON s.id = -e.log
-    WHERE e.log < 0 AND s.app_name = $1 ORDER BY e.log DESC, e.seq
-    """,
-    "text",
 )
 _EPOCH: Final = Statement(
     "epoch_of_message", "SELECT lease_epoch, lease_owner FROM minirun.sessions WHERE id = $1", "int8"
@@ -103,20 +95,6 @@ def _events(database: Database, session: int, found: Result, read: Callable[[str
         return [read(data) for (data,) in found.rows]
     except (InvalidValueError, TypeError) as error:
         raise corrupt(database.name, f"a message of session row {session}: {error}") from error
-
-
-async def called(database: Database, app_name: str) -> list[tuple[SessionKey, Event]]:
-    """
-    The messages that wait in the sessions of an app, each with its session.
-
-    Raises:
-        StorageCorruptError: One cannot be read.
-    """
-    [found] = await database.read(_CALLED(app_name))
-    try:
-        return [(SessionKey(app_name, user, name), message_from_json(data)) for user, name, data in found.rows]
-    except (InvalidValueError, TypeError) as error:
-        raise corrupt(database.name, f"a message in app {app_name!r}: {error}") from error
 
 
 async def record_called(

@@ -107,7 +107,7 @@ class DatabaseSessionService(BaseSessionService):
         self._unrecorded: dict[tuple[int, str], End] = {}  # ends that met a failing store
         self.renew_every_s = self._leases.renew_every_s
 
-    def _store_id(self) -> Hashable:
+    def store_id(self) -> Hashable:
         return self._database.name
 
     def _after_fork(self) -> None:
@@ -125,11 +125,13 @@ class DatabaseSessionService(BaseSessionService):
 
     # --- opening
 
-    async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
+    async def load_session(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
         opened = await self._cache.open(key, config)
         return None if opened is None else opened[0]
 
-    async def _open_free(self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool) -> LiveSession | None:
+    async def load_free_session(
+        self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool
+    ) -> LiveSession | None:
         opened = await self._cache.open(key, config)
         if opened is None or opened[1].is_free:
             return None if opened is None else opened[0]
@@ -150,17 +152,19 @@ class DatabaseSessionService(BaseSessionService):
                     return live
                 await waiting.sleep()
 
-    def _at_hand(self, key: SessionKey) -> LiveSession | None:
+    def cached_session(self, key: SessionKey) -> LiveSession | None:
         return self._cache.sessions.get(key)
 
     # --- writing
 
-    async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
+    async def insert_session(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
         from ._create import create_session  # a worker may never make one
 
         return await create_session(self._database, self._cache, key, events, [to_json(event) for event in events])
 
-    async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
+    async def commit_event(
+        self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool
+    ) -> None:
         assert isinstance(live, DatabaseSession), "live sessions come from the service that they are written by"
         if writer is not None and writer.epoch is None:
             await self._leases.show_life()
@@ -190,16 +194,16 @@ class DatabaseSessionService(BaseSessionService):
             self._leases.running.add((append.live.incarnation, append.writer.invocation_id))
         self._cache.grow(append.live, append.bytes)
 
-    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
+    async def insert_fork(self, key: SessionKey, at_seq: int | None, new: SessionKey, create_time: float) -> None:
         from ._fork import fork_session  # few programs fork
 
         made = await fork_session(
-            self._database, self._cache, self._read, self._env.now, self._leases.owner, key, at_seq, new
+            self._database, self._cache, self.load_events, create_time, self._leases.owner, key, at_seq, new
         )
         if not made:
             raise await self._not_found(key)
 
-    async def _delete(self, key: SessionKey) -> None:
+    async def remove_session(self, key: SessionKey) -> None:
         from ._delete import delete_session  # few programs delete sessions
 
         gone: str | None = None
@@ -213,13 +217,13 @@ class DatabaseSessionService(BaseSessionService):
 
     # --- leases, and how runs end
 
-    async def _renew(self, writers: Sequence[SessionWriter]) -> None:
+    async def renew_leases(self, writers: Sequence[SessionWriter]) -> None:
         await self._leases.renew(writers)
 
-    async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
+    async def record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
         return await self._end(writer, status, None)
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
+    async def finish_invocation(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
         place = (writer.live.incarnation, writer.invocation_id)
         self._leases.running.discard(place)  # also where that cannot be stored
         try:
@@ -242,7 +246,7 @@ class DatabaseSessionService(BaseSessionService):
             return await record_called(self._database, end, self._leases.owner, gives_back=owner is not None)
         return True
 
-    async def _put_message(self, key: SessionKey, message: Event) -> None:
+    async def insert_message(self, key: SessionKey, message: Event) -> None:
         from ._messages import put_message  # few programs send messages into runs
 
         if not await put_message(self._database, key, message):
@@ -250,12 +254,7 @@ class DatabaseSessionService(BaseSessionService):
         if (live := self._cache.sessions.get(key)) is not None:
             live.has_messages = True
 
-    async def _called(self, app_name: str) -> list[tuple[SessionKey, Event]]:
-        from ._messages import called  # few programs supervise
-
-        return await called(self._database, app_name)
-
-    async def _messages(self, live: LiveSession) -> list[Event]:
+    async def load_messages(self, live: LiveSession) -> list[Event]:
         from ._messages import waiting_messages
 
         return await waiting_messages(self._database, live.incarnation)
@@ -288,30 +287,32 @@ class DatabaseSessionService(BaseSessionService):
 
         return Queries(self._database, self._leases)
 
-    async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
+    async def load_events(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
         return await self._queries.log(key, after_seq, limit)
 
-    async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
+    async def load_sessions(
+        self, app_name: str | None, user_id: str | None, limit: int | None, after: int
+    ) -> list[Session]:
         return await self._queries.sessions(app_name, user_id, limit, after)
 
-    async def _apps_with(self, user_id: str, session_id: str) -> set[str]:
+    async def apps_with_session(self, user_id: str, session_id: str) -> set[str]:
         return await self._queries.apps_with(user_id, session_id)
 
-    async def _list_waiting(
+    async def load_waiting_calls(
         self, app_name: str | None, user_id: str | None, session_id: str | None
     ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
         return await self._queries.waiting(app_name, user_id, session_id)
 
-    async def _user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
+    async def load_user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
         return await self._queries.user_state(app_name, user_id)
 
-    async def _list_invocations(
+    async def load_invocations(
         self, app_name: str | None, user_id: str | None, session_id: str | None, status: InvocationStatus | None
     ) -> list[Invocation]:
         return await self._queries.all_invocations(app_name, user_id, session_id, status)
 
-    async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
+    async def load_invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         return await self._queries.invocation(key, invocation_id)
 
-    async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
+    async def load_unfinished_invocations(self, key: SessionKey, after_seq: int) -> list[Invocation]:
         return await self._queries.not_ended(key, after_seq)

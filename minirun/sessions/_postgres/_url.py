@@ -116,7 +116,7 @@ def sqlite_path(db_url: object) -> str | None:
 def postgres_url(
     db_url: object,
     service: str = "DatabaseSessionService",
-    own: str = "a KeyValueStore of your own; check_session_service is the contract",
+    own: str = "a subclass of BaseSessionService of your own; check_session_service checks it",
 ) -> str:
     """
     The URL without the name of a driver.

@@ -44,8 +44,8 @@ ADVICE: Final = {
     StorageFullError: "make room on the disk, or store smaller values",
     StorageReadOnlyError: "let this user read and write the file and its folder",
     StorageCorruptError: (
-        "the file is damaged: `minirun sessions verify` shows where, and `minirun sessions repair` saves what is whole "
-        "into a new file"
+        "the file is damaged: `minirun sessions verify` shows where; restore a backup, or save what SQLite can read "
+        "with `sqlite3 FILE .recover`"
     ),
     StorageFormatError: "choose a file that minirun has made, or a new name",
     StorageRolledBackError: "look after the disk; the transaction was rolled back and can be tried again",

@@ -32,7 +32,7 @@ __all__ = ["fork_session"]
 async def fork_session(
     cache: SessionCache,
     read: Callable[[SessionKey, int, int | None], Awaitable[list[Event]]],
-    now: Callable[[], float],
+    create_time: float,
     key: SessionKey,
     at_seq: int | None,
     new: SessionKey,
@@ -45,7 +45,7 @@ async def fork_session(
         StorageCorruptError: What the log says cannot be.
     """
     past: Past | None = None
-    while not await cache.file.write(partial(_write_fork, cache.file.name, now, key, at_seq, past, new)):
+    while not await cache.file.write(partial(_write_fork, cache.file.name, create_time, key, at_seq, past, new)):
         assert at_seq is not None
         events = await read(key, -1, at_seq + 2)  # what it was then is found by going through its log
         if not events:
@@ -60,7 +60,7 @@ async def fork_session(
 
 def _write_fork(
     name: str,
-    now: Callable[[], float],
+    create_time: float,
     key: SessionKey,
     at_seq: int | None,
     past: Past | None,
@@ -70,7 +70,7 @@ def _write_fork(
     """
     Make a session *new* with the past of *key* up to *at_seq*, and return True; False if that past must be read first.
 
-    *name* is that of the file, *now* the clock.
+    *name* is that of the file.
 
     Raises:
         SessionNotFoundError, AlreadyExistsError, InvalidValueError: See `BaseSessionService.fork_session`.
@@ -89,7 +89,7 @@ def _write_fork(
     [chain] = db.execute("SELECT chain FROM events WHERE log = ? AND seq = ?", (segments[-1].log, at)).fetchone()
     if past is not None and past.newest.id != newest.id:
         return False  # the session was deleted and made again meanwhile
-    row = insert_session(db, new, newest, now())
+    row = insert_session(db, new, newest, create_time)
     compaction = source.compaction if past is None else past.compaction
     db.execute("UPDATE sessions SET chain = ?, compaction = ? WHERE id = ?", (chain, compaction, row.id))
     db.execute(

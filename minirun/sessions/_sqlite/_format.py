@@ -6,6 +6,9 @@ A file of ours carries an application id and the number of its format. Opening a
 *   of no program (an empty one) makes it ours, in one transaction;
 *   of an older format brings it up to date, in one transaction: all of it, or it stays as it was;
 *   of a newer format, or of another program, is refused before a byte of it has changed.
+
+The tables themselves are not compared: an application can add its own tables, views and indexes to the file. A trigger,
+or a unique index, on a table of minirun can refuse or change what minirun writes; that is its author's responsibility.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,7 +25,7 @@ from ...env import Env
 from ...errors import InvalidValueError, StorageFormatError, StorageReadOnlyError
 from ._errors import ADVICE, SQLITE_ERRORS, result_code
 
-__all__ = ["Format", "check_place", "check_untouched", "foreign_parts", "make_format", "parse_path", "refuse_url"]
+__all__ = ["Format", "check_place", "check_untouched", "make_format", "parse_path", "refuse_url"]
 
 # "mrun" in ASCII: tells a minirun file from another program's (https://sqlite.org/pragma.html#pragma_application_id).
 APPLICATION_ID: Final = 0x6D72756E
@@ -56,11 +59,7 @@ def make_format(connection: sqlite3.Connection, name: str, wanted: Format) -> No
     """
     connection.execute("BEGIN")
     found = _found_version(connection, name, wanted)
-    problem = next(iter(foreign_parts(connection, wanted)), None) if found == wanted.version else None
     connection.execute("COMMIT")
-    if problem is not None:
-        msg = f"{name}: expected the schema of minirun alone, found {problem}; remove what is not minirun's, or let "
-        raise StorageFormatError(f"{msg}`minirun sessions repair` save what is its own into a new file")
     if found == wanted.version:
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -75,21 +74,6 @@ def make_format(connection: sqlite3.Connection, name: str, wanted: Format) -> No
     connection.execute("COMMIT")
 
 
-def foreign_parts(connection: sqlite3.Connection, wanted: Format) -> Iterable[str]:
-    """What the schema of the file has that is not of the *wanted* format, and what it lacks, in words."""
-    query = (
-        "SELECT type, name, tbl_name, sql FROM sqlite_master"
-        " WHERE sql NOT NULL AND (type != 'table' OR name NOT GLOB 'sqlite_*')"
-    )
-    found = connection.execute(query).fetchall()
-    ours = {text for each in wanted.schema.split(";") if (text := each.strip()).startswith("CREATE")}
-    if {text for _, _, _, text in found} == ours:
-        return ()
-    from . import _foreign  # few files have anything else
-
-    return _foreign.foreign_parts(connection, found, ours, migrated=bool(wanted.migrations))
-
-
 def _found_version(connection: sqlite3.Connection, name: str, wanted: Format) -> int:
     """The version of the file's format, 0 for an empty file. Called in a transaction, for one view."""
     [application] = connection.execute("PRAGMA application_id").fetchone()
@@ -98,9 +82,12 @@ def _found_version(connection: sqlite3.Connection, name: str, wanted: Format) ->
     if application == APPLICATION_ID and min(wanted.migrations, default=wanted.version) <= version <= wanted.version:
         return int(version)
     if application or version or tables:
-        from ._foreign import refusal  # few files are of another program, or of another version
-
-        raise refusal(name, wanted.version, version if application == APPLICATION_ID else None)
+        if application != APPLICATION_ID:
+            msg = f"{name}: expected a file made by minirun, found another program's database; use another name"
+            raise StorageFormatError(msg)
+        made_by = "a newer" if version > wanted.version else "an older"
+        msg = f"{name}: expected format {wanted.version}, found format {version}, made by {made_by} minirun"
+        raise StorageFormatError(f"{msg}; install that, or use another file")
     return 0
 
 

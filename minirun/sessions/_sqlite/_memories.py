@@ -9,8 +9,8 @@ no positions, only which numbers have a term or a mark. Each of these is indexed
 and with the block of 65 536 numbers that the memory is in. So a search never passes what other users have said, and
 what it passes of its own user's is bounded, however common the words are.
 
-Nothing here knows more of a memory: that is `minirun.memory`. The tables stand here because the repair of a damaged
-file has to make them, too.
+Nothing here knows more of a memory: that is `minirun.memory`. The tables are defined here because `verify` reads them
+too.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from ._queries import INVOCATION, stored_invocation
 from ._rows import find_session
 from ._schema import UNFINISHED
 
-__all__ = ["called", "is_called", "leaves_messages", "look_at_messages", "put_message", "waiting_messages"]
+__all__ = ["is_called", "leaves_messages", "look_at_messages", "put_message", "waiting_messages"]
 
 
 def put_message(
@@ -78,24 +78,6 @@ def waiting_messages(name: str, session: int, db: sqlite3.Connection) -> list[Ev
         return [message_from_json(line) for (line,) in rows]
     except (InvalidValueError, TypeError) as error:
         raise corrupt(name, f"a message of session row {session}: {error}") from error
-
-
-def called(name: str, app_name: str, db: sqlite3.Connection) -> list[tuple[SessionKey, Event]]:
-    """
-    The messages that wait in the sessions of an app in the file *name*, each with its session.
-
-    Raises:
-        StorageCorruptError: One cannot be read.
-    """
-    rows = db.execute(
-        "SELECT s.user_id, s.session_id, e.data FROM events e JOIN sessions s ON s.id = -e.log"
-        " WHERE e.log < 0 AND s.app_name = ? ORDER BY e.log DESC, e.seq",
-        (app_name,),
-    ).fetchall()
-    try:
-        return [(SessionKey(app_name, user, name), message_from_json(line)) for user, name, line in rows]
-    except (InvalidValueError, TypeError) as error:
-        raise corrupt(name, f"a message in app {app_name!r}: {error}") from error
 
 
 def look_at_messages(db: sqlite3.Connection, live: ScopedSession, event: Event) -> None:

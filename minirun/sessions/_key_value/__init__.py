@@ -1,1 +1,0 @@
-"""Sessions in a store of one's own; see `_service`."""
