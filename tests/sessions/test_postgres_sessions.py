@@ -720,7 +720,7 @@ async def test_a_service_that_is_closed_has_no_connection_left() -> None:
     with trio.fail_after(10):
         while sql(url, f"SELECT count(*) {others}") != [("0",)]:  # noqa: ASYNC110  # no event tells of it
             await trio.sleep(0.01)
-    assert service._store_id() is not None  # it is not collected before
+    assert service.store_id() is not None  # it is not collected before
 
 
 async def test_damage_to_a_session_is_none_to_a_fork_that_shows_only_its_past() -> None:
