@@ -42,6 +42,8 @@ from minirun.plugins import BasePlugin
 from minirun.testing import ScriptedLlm, call
 from minirun.types import FunctionResponse, UsageMetadata
 
+from ..helpers import PLACE, Logic
+
 
 def content(text: str) -> Content:
     """What a model would say."""
@@ -950,3 +952,81 @@ def test_hooks_of_plugins_are_checked_like_those_of_agents() -> None:
         App("app", agent, plugins=[Positional("p")])
     with pytest.raises(ConfigurationError, match="expected plugins to be a list"):
         App("app", agent, plugins=BasePlugin("p"))  # type: ignore[arg-type]  # the point
+
+
+class Breaking(BasePlugin):
+    """Fails at the first event that answers calls."""
+
+    seen = 0
+
+    async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> None:
+        """Fail, once."""
+        self.seen += bool(event.get_function_responses())
+        if self.seen == 1:
+            raise OSError("the plugin has failed")
+
+
+async def test_writes_of_tools_are_stored_once_if_a_plugin_fails_at_their_responses() -> None:
+    """The run fails with the plugin's error, its end stores the responses, and each write counts once."""
+
+    async def count(by: int, tool_context: ToolContext) -> str:
+        tool_context.state.add("sum", by)
+        tool_context.state.extend("list", [by])
+        return f"counted {by}"
+
+    model = ScriptedLlm([[call("count", by=2), call("count", by=3)]])
+    runner = runner_of(LlmAgent(name="a", model=model, tools=[count]), Breaking("breaking"))
+    with pytest.raises(OSError, match="the plugin has failed"):
+        await run(runner)
+    events = await stored(runner)
+    answers = [each.response for event in events for each in event.get_function_responses()]
+    assert answers == [{"result": "counted 2"}, {"result": "counted 3"}]
+    session = await runner.session_service.get_session(app_name="app", user_id="u", session_id="s")
+    assert session is not None
+    assert dict(session.state) == {"sum": 5, "list": [2, 3]}
+
+
+async def test_callbacks_before_a_pause_are_not_called_again_when_the_run_is_resumed() -> None:
+    """An agent that a callback answered for does not run later either; its answer is in the log once."""
+    asked: list[str] = []
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=f"{ctx.agent_name} got {await ctx.request_input('?')}"))
+
+    def before(callback_context: Any) -> Content | None:
+        asked.append(callback_context.agent_name)
+        return content("instead") if callback_context.agent_name == "a" else None
+
+    agents = [Logic(name=name, logic=ask, before_agent_callback=before) for name in "ab"]
+    runner = runner_of(SequentialAgent(name="all", sub_agents=agents))
+    async with runner.run_async(**PLACE, new_message="hi") as paused:
+        await paused.wait()
+    async with runner.run_async(**PLACE, new_message=paused.pending[0].reply("x")) as ended:
+        await ended.wait()
+    assert (paused.status, ended.status, asked) == ("paused", "completed", ["a", "b"])
+    assert [event.text for event in await stored(runner) if event.text] == ["hi", "instead", "b got x"]
+
+
+async def test_callbacks_after_an_agent_are_called_when_it_is_over_and_not_when_it_pauses() -> None:
+    """A failure in the resumed run is told to the error hook once, before the hook after the agent."""
+    asked: list[str] = []
+
+    async def fails(ctx: InvocationContext) -> None:
+        await ctx.request_input("?")
+        raise ValueError("late")
+
+    class Watcher(BasePlugin):
+        async def after_agent_callback(self, *, agent: Any, callback_context: Any) -> None:
+            asked.append("after")
+
+        async def on_agent_error_callback(self, *, agent: Any, callback_context: Any, error: Exception) -> None:
+            asked.append(f"error {error}")
+
+    runner = runner_of(Logic(name="a", logic=fails), Watcher("watcher"))
+    async with runner.run_async(**PLACE, new_message="hi") as paused:
+        await paused.wait()
+    assert asked == []
+    with pytest.raises(ValueError, match="late"):
+        async with runner.run_async(**PLACE, new_message=paused.pending[0].reply("x")) as run:
+            await run.wait()
+    assert asked == ["error late", "after"]

@@ -7,7 +7,7 @@ import json
 import logging
 import traceback
 import types
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from minirun import (
 )
 from minirun._codec import to_json
 from minirun.agents import InvocationContext
+from minirun.artifacts import InMemoryArtifactService
 from minirun.credentials import AuthConfig, AuthCredential, InMemoryCredentialService
 from minirun.credentials._secrets import HIDDEN, Secrets
 from minirun.errors import ReplayError, SecretError
@@ -34,8 +35,9 @@ from minirun.plugins import BasePlugin, LoggingPlugin
 from minirun.sessions import BaseSessionService
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import ToolContext
+from minirun.types import Part
 
-from ..helpers import PLACE, Logic
+from ..helpers import PLACE, Logic, run_to_end
 
 KEY, PASSWORD = "sk-90210-own-logic", 'pass"wörd\n of a tool'
 SECRETS = (KEY, PASSWORD)
@@ -408,3 +410,41 @@ async def test_replay_does_not_need_what_was_hidden() -> None:
     except ReplayError as error:
         pytest.fail(str(error))
     assert secret_seen == [HIDDEN, HIDDEN, False]
+
+
+@pytest.mark.parametrize(
+    ("what", "use"),
+    [
+        ("filename", lambda ctx: ctx.save_artifact(KEY, Part(text="x"))),
+        ("artifact", lambda ctx: ctx.save_artifact("a", Part(text=KEY))),
+        ("custom_metadata", lambda ctx: ctx.save_artifact("a", Part(text="x"), {"key": KEY})),
+        ("filename", lambda ctx: ctx.save_artifact_stream(KEY, [b"x"])),
+        ("custom_metadata", lambda ctx: ctx.save_artifact_stream("a", [b"x"], "text/csv", {"key": KEY})),
+        ("filename", lambda ctx: ctx.load_artifact(KEY)),
+        ("name of the step", lambda ctx: ctx.step(KEY, int)),
+        ("state key", lambda ctx: ctx.emit(Event(state={KEY: 1}))),
+        ("Event.author", lambda ctx: ctx.emit(Event(author=KEY))),
+    ],
+)
+async def test_a_secret_in_a_name_or_value_is_refused_by_what_it_is_in(
+    what: str, use: Callable[[InvocationContext], Awaitable[Any]]
+) -> None:
+    """The message names the place and shows nothing of the secret."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.request_credential(OWN)
+        with pytest.raises(SecretError) as caught:
+            await use(ctx)
+        told.append(str(caught.value))
+
+    told: list[str] = []
+    credentials, sessions = InMemoryCredentialService(), InMemorySessionService()
+    await credentials.save_credential(app_name="app", user_id="u", credential_key="own", credential=OWN_CREDENTIAL)
+    runner = Runner(
+        agent=Logic(name="agent", logic=logic), app_name="app", session_service=sessions,
+        artifact_service=InMemoryArtifactService(), credential_service=credentials, auto_create_session=True,
+    )  # fmt: skip
+    await run_to_end(runner)
+    assert [text.partition(":")[0] for text in told] == [what]
+    assert KEY not in told[0]
+

@@ -1,16 +1,13 @@
-"""What OpenAI's realtime API is not asked for, setting by setting, and what the ends of its answers mean."""
+"""Settings of live sessions that OpenAI's realtime API does not have are refused; others are sent."""
 
 from __future__ import annotations
 
-import enum
 from typing import Any
 
 import pytest
 
-from minirun.errors import ConfigurationError, NotSupportedError
+from minirun.errors import NotSupportedError
 from minirun.models import LiveConnectConfig
-from minirun.models._wire_openai_realtime import _outcome
-from minirun.models._wire_openai_responses import ResponsesWire
 from minirun.models._wire_openai_session import RealtimeApi
 from minirun.types import FunctionDeclaration, GenerateContentConfig
 
@@ -82,15 +79,6 @@ def test_a_setting_that_the_api_does_not_have_is_refused_unless_it_is_ignored(
     assert session(top, **live) == session(**without)
 
 
-def test_the_window_may_be_of_one_token() -> None:
-    """
-    The smallest window that can be asked for is of one token, all of which is kept.
-    """
-    window = {"trigger_tokens": 1, "sliding_window": {"target_tokens": 1}}
-    truncation = session(context_window_compression=window).body["truncation"]
-    assert (truncation["retention_ratio"], truncation["token_limits"]) == (1.0, {"post_instructions": 1})
-
-
 def test_how_tools_are_chosen_and_how_much_to_think_are_settings_of_sessions() -> None:
     """
     Beside what every API has, a session takes the choice of tools and the effort.
@@ -101,40 +89,6 @@ def test_how_tools_are_chosen_and_how_much_to_think_are_settings_of_sessions() -
     )
     body = RealtimeApi((), {"model": "t"}, None).session(config, LiveConnectConfig()).body
     assert (body["tool_choice"], body["reasoning"]) == ("required", {"effort": "low"})
-
-
-def test_a_detection_of_the_models_own_may_be_on() -> None:
-    """
-    That the server detects speech may be said beside how the model's own detection is.
-    """
-    made = session(turn_detection={"type": "semantic_vad"}, realtime_input_config={DETECTION: {"disabled": False}})
-    assert made.body["audio"]["input"]["turn_detection"] == {"type": "semantic_vad"}
-
-
-class Handling(enum.Enum):
-    """How Google's types say whether the voice interrupts."""
-
-    NO = "NO_INTERRUPTION"
-
-
-def test_a_value_of_an_enumeration_is_what_it_says() -> None:
-    """
-    A setting may be a member of an enumeration, whose value counts.
-    """
-    made = session(realtime_input_config={"activity_handling": Handling.NO})
-    assert made.interrupts is False
-
-
-def test_what_cannot_be_ignored_is_to_be_left_out() -> None:
-    """The error does not say that it could be; nor does `ignore` take it."""
-    with pytest.raises(NotSupportedError) as caught:
-        session(response_modalities=["AUDIO", "TEXT"])
-    assert str(caught.value) == (
-        "RunConfig.response_modalities is not supported by OpenAI's realtime API "
-        "(['audio', 'text']; it has ['AUDIO'] or ['TEXT']); leave it out"
-    )
-    with pytest.raises(ConfigurationError, match="found 'response_modalities'"):
-        session("response_modalities")
 
 
 @pytest.mark.parametrize(
@@ -160,54 +114,3 @@ def test_how_the_server_is_to_find_out_when_the_user_speaks(live: dict[str, Any]
     made = session(turn_detection=detection, realtime_input_config=live).body["audio"]["input"]
     expected = {} if asked is None else {"turn_detection": None if asked == "none" else asked}
     assert {name: value for name, value in made.items() if name == "turn_detection"} == expected
-
-
-def test_a_detection_of_the_models_own_takes_no_times() -> None:
-    """They would have no effect."""
-    given = {DETECTION: {"silence_duration_ms": 300}}
-    with pytest.raises(NotSupportedError, match=f"realtime_input_config.{DETECTION}.silence_duration_ms is not"):
-        session(turn_detection={"type": "semantic_vad"}, realtime_input_config=given)
-
-
-STOPPED = "the provider has stopped the answer"
-
-
-@pytest.mark.parametrize(
-    ("status", "details", "told"),
-    [
-        ("completed", {}, ("STOP", None, None)),
-        ("completed", {"reason": "content_filter"}, ("STOP", None, None)),
-        ("cancelled", {"reason": "turn_detected"}, (None, None, None)),
-        ("incomplete", {"reason": "max_output_tokens"}, ("MAX_TOKENS", None, None)),
-        ("incomplete", {"reason": "content_filter"}, ("SAFETY", "SAFETY", f"{STOPPED} (content_filter)")),
-        ("incomplete", {"reason": "tired"}, ("OTHER", "OTHER", f"{STOPPED} (tired)")),
-        ("incomplete", {}, ("OTHER", "OTHER", f"{STOPPED} (no reason is given)")),
-        ("failed", {"error": {"code": "boom", "type": "bad", "message": "No."}}, (None, "boom", "No.")),
-        ("failed", {"error": {"type": "bad", "message": "No."}}, (None, "bad", "No.")),
-        ("failed", {"error": {"code": "", "type": "bad"}}, (None, "bad", "the answer has failed")),
-        ("failed", {"error": {}}, (None, "server_error", "the answer has failed")),
-        ("failed", {"error": "odd"}, (None, "server_error", "the answer has failed")),
-        ("failed", {}, (None, "server_error", "the answer has failed")),
-        ("odd", {"reason": "tired"}, (None, None, None)),
-    ],
-)
-def test_what_the_end_of_an_answer_means(
-    status: str, details: dict[str, Any], told: tuple[str | None, str | None, str | None]
-) -> None:
-    """Why it has ended, and whether that is an error: what is missing of it has words of its own."""
-    names = ("finish_reason", "error_code", "error_message")
-    assert _outcome(status, details) == {name: each for name, each in zip(names, told, strict=True) if each is not None}
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("invalid_image", 400), ("image_too_large", 400), ("bio_policy", 400), ("vector_store_timeout", None),
-        ("invalid_api_key", 401),
-    ],
-)  # fmt: skip
-def test_a_fault_of_the_input_is_one_of_the_request(code: str, status: int | None) -> None:
-    """Where nothing else is known of the code: asking again would be of no use."""
-    fault = ResponsesWire().fault({"error": {"code": code, "message": "No."}})
-    assert fault is not None
-    assert (fault.code, fault.message, fault.status) == (code, "No.", status)

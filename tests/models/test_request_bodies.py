@@ -17,14 +17,15 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsNon
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 from pydantic import TypeAdapter
 
-from minirun._json import dumps
+from minirun._json import dumps, freeze
 from minirun.models import LlmRequest
 from minirun.models._seals import opened, sealed
 from minirun.models._wire import Wire, text_of_other
 from minirun.models._wire_anthropic import MessagesWire
-from minirun.models._wire_gemini import GeminiWire
+from minirun.models._wire_gemini import GeminiWire, merged
 from minirun.models._wire_openai_chat import ChatWire
 from minirun.models._wire_openai_responses import ResponsesWire
+from minirun.models._wire_openai_session import _merged
 from minirun.types import (
     Blob,
     CodeExecutionResult,
@@ -231,3 +232,36 @@ def seals_in(name: str, contents: list[Content]) -> Iterator[str]:
             # A signature of Gemini's sits on any part. A reasoning item comes before what it has led to.
             if name == "gemini" or (part.thought and (name == "anthropic" or after)):
                 yield seal.payload
+
+
+Merge = Callable[[Any, Any], dict[str, Any]]
+
+
+MERGES: list[Merge] = [merged, _merged]
+
+
+@pytest.mark.parametrize("merge", MERGES)
+@pytest.mark.parametrize(
+    ("mine", "more", "made"),
+    [
+        ({}, {}, {}),
+        ({"a": 1}, {}, {"a": 1}),
+        ({}, {"a": {"b": 1}}, {"a": {"b": 1}}),
+        ({"a": 1}, {"a": 2, "b": 3}, {"a": 2, "b": 3}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"c": 3, "d": 4}}, {"a": {"b": 1, "c": 3, "d": 4}}),
+        ({"a": {"b": {"c": 1}}}, {"a": {"b": {"d": 2}}}, {"a": {"b": {"c": 1, "d": 2}}}),
+        ({"a": {"b": 1}}, {"a": 5}, {"a": 5}),
+        ({"a": {"b": 1}}, {"a": None}, {"a": None}),
+        ({"a": {"b": 1}}, {"a": [1]}, {"a": [1]}),
+        ({"a": 5}, {"a": {"b": 1}}, {"a": {"b": 1}}),
+        ({"a": [1]}, {"a": [2]}, {"a": [2]}),
+    ],
+)
+def test_extra_body_is_merged_into_objects_and_replaces_all_else(
+    merge: Merge, mine: dict[str, Any], more: dict[str, Any], made: dict[str, Any]
+) -> None:
+    """Objects of both are merged at every depth, other values are the caller's; neither argument is changed."""
+    before = freeze(mine)
+    assert merge(mine, more) == made
+    assert merge(mine, freeze(more)) == made
+    assert mine == before

@@ -6,15 +6,12 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from minirun import InMemorySessionService
-from minirun.errors import InvalidValueError, StorageFormatError
-from minirun.sessions import Session
+from minirun.errors import StorageFormatError
 from minirun.sessions._adk._import import import_adk
-from minirun.sessions._adk._tables import _seconds
 
 from ..stores import Where, append
 
@@ -40,17 +37,6 @@ def adk(folder: Path, *statements: str) -> Path:
         for statement in (TABLES, *statements):
             db.executescript(statement)
     return folder / "adk.db"
-
-
-class Told(InMemorySessionService):
-    """Tells which sessions were made one by one, as those are that write shared values."""
-
-    made: list[tuple[str, str]]
-
-    async def create_session(self, **place: Any) -> Session:
-        """Make it, and remember whose it is."""
-        self.made.append((place["app_name"], place["user_id"]))
-        return await super().create_session(**place)
 
 
 async def names(service: InMemorySessionService) -> list[str]:
@@ -92,22 +78,6 @@ async def test_what_cannot_be_stored_is_told_and_the_rest_is_taken_over(tmp_path
         assert dict(await service.get_user_state(app_name="app", user_id="v")) == {"n": 1}
 
 
-async def test_shared_values_are_written_by_a_session_of_whose_they_are(tmp_path: Path) -> None:
-    """Those of an app by that of a user of it, if there is one; none is made where there is nothing to write."""
-    shared = (
-        "INSERT INTO app_states VALUES ('other', '{\"a\": 1}'), ('nobodys', '{\"a\": 2}'), ('app', '{}');"
-        "INSERT INTO user_states VALUES ('app', 'w', '{\"n\": 1}')"
-    )
-    async with Told() as service:
-        service.made = []
-        await import_adk(service, adk(tmp_path, VERSION, SESSIONS, shared))
-        assert service.made == [("other", "v"), ("nobodys", "import"), ("app", "w")]
-        assert dict(await service.get_user_state(app_name="app", user_id="w")) == {"n": 1}
-        session = await service.get_session(app_name="other", user_id="v", session_id="one")
-        assert session is not None
-        assert dict(session.state) == {"app:a": 1}
-
-
 async def test_shared_values_that_are_there_stay(tmp_path: Path) -> None:
     """Only those are written that are not."""
     shared = "INSERT INTO user_states VALUES ('app', 'u', '" + json.dumps({"n": 1, "m": 2}) + "')"
@@ -117,45 +87,6 @@ async def test_shared_values_that_are_there_stay(tmp_path: Path) -> None:
         await append(service, session, user_n=9)
         assert (await import_adk(service, file)).refused == {}
         assert dict(await service.get_user_state(app_name="app", user_id="u")) == {"n": 9, "m": 2}
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [(5, 5.0), (5.5, 5.5), ("1970-01-01 00:00:05.500000", 5.5), ("1970-01-01T00:01:00", 60.0)],
-)
-def test_a_time_is_seconds_or_a_text_in_utc(value: object, seconds: float) -> None:
-    """As one or the other of ADK's services writes it."""
-    assert (_seconds(value), type(_seconds(value))) == (seconds, float)
-
-
-@pytest.mark.parametrize("value", ["soon", "", None, b"5"])
-def test_what_is_no_time_is_told(value: object) -> None:
-    """With what was found."""
-    with pytest.raises(InvalidValueError, match="timestamp: expected a time, found"):
-        _seconds(value)
-
-
-@pytest.mark.parametrize(
-    ("statements", "words"),
-    [
-        ((), "expected ADK's tables of schema 1, found schema 'none', a newer one"),
-        (("INSERT INTO adk_internal_metadata VALUES ('schema_version', '2')",), "found schema '2', a newer one"),
-        (("INSERT INTO adk_internal_metadata VALUES ('other', '1')",), "found schema 'none', a newer one"),
-        (("DROP TABLE user_states", VERSION), "expected ADK's table 'user_states', found no such table"),
-        (
-            ("DROP TABLE adk_internal_metadata", "CREATE TABLE adk_internal_metadata (a)"),
-            "expected a SQLite file that ADK has written, found one that cannot be read: no such column",
-        ),
-    ],
-)
-async def test_a_file_of_another_schema_is_refused(statements: tuple[str, ...], words: str, tmp_path: Path) -> None:
-    """By its name, with what was found in it."""
-    file = adk(tmp_path, *statements)
-    async with InMemorySessionService() as service:
-        with pytest.raises(StorageFormatError) as caught:
-            await import_adk(service, file)
-    assert str(caught.value).startswith(f"{file}: ")
-    assert words in str(caught.value)
 
 
 async def test_a_file_without_a_note_of_its_schema_is_read(tmp_path: Path) -> None:

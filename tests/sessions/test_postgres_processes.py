@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
 
-from minirun import Runner
-from minirun.sessions import DatabaseSessionService, Session
+from minirun import Event, Runner
+from minirun._postgres._connection import ServerError
+from minirun.errors import SessionBusyError
+from minirun.sessions import DatabaseSessionService, InvocationStatus, Session, SessionKey
 
 from ..postgres import new_database
+from ..postgres_seam import Wired
 from ..postgres_sessions import check_database, sql
 from ..processes import AGENTS
-from ..stores import HERE, append, get, texts
+from ..stores import HERE, append, begin, enter, get, texts
 from .test_processes import Others, others
 
 __all__ = ["others"]  # a fixture
@@ -193,3 +198,47 @@ def test_a_fork_of_the_process_is_another_worker(url: str) -> None:
     trio.run(work, service, "parent again")
     assert texts(session_at(url)) == ["parent", "child", "parent again"]
     trio.run(service.aclose)
+
+
+def in_a_fork(work: Callable[[], Awaitable[object]]) -> None:
+    """Do this in a fork of this process, in a trio.run of its own; it must succeed."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        done: list[bool] = []
+
+        async def do() -> None:
+            await work()
+            done.append(True)
+
+        thread = threading.Thread(target=trio.run, args=(do,))  # this one is in a run
+        thread.start()
+        thread.join()
+        os._exit(0 if done else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+async def test_a_fork_of_a_process_neither_runs_nor_ends_what_its_parent_runs() -> None:
+    """It is another worker: a session that its parent runs is busy, and it records no end for its parent."""
+    url, env = new_database(), Wired()
+
+    async def work() -> None:
+        with pytest.raises(SessionBusyError):
+            await enter(service, "e-2", reject=True)
+        await append(service, await service.create_session(app_name="app", user_id="u", session_id="fork"), "child")
+
+    async with DatabaseSessionService(url, env=env) as service:
+        await service.create_session(app_name="app", user_id="u", session_id="late")
+        late = await service.open_writer(SessionKey("app", "u", "late"), "e-9", None, reject=False)
+        assert late is not None
+        await begin(late)
+        await service.create_session(**HERE)
+        writer = await enter(service)
+        await begin(writer)
+        env.faults["leave"] = ServerError("53100", "no room")
+        await late.finish(InvocationStatus.FAILED)
+        in_a_fork(work)
+        assert sql(url, "SELECT status FROM minirun.invocations WHERE invocation_id = '=e-9'") == [("running",)]
+        await writer.append(Event(author="a", message="on", invocation_id="e-1"))
+        assert sql(url, "SELECT status FROM minirun.invocations WHERE invocation_id = '=e-9'") == [("failed",)]
+        await writer.finish(InvocationStatus.COMPLETED)

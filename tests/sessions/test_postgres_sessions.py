@@ -691,3 +691,47 @@ async def test_a_database_that_cannot_number_a_session_does_not_say_that_it_is_t
             await service.create_session(app_name="app", user_id="u", session_id="new")
         with pytest.raises(StorageCorruptError, match=r"minirun\.store"):
             await service.fork_session(**HERE, new_session_id="new")
+
+
+@pytest.mark.parametrize("fault", ["stored", "lost"])
+async def test_a_lease_that_may_have_been_taken_is_given_back(fault: str) -> None:
+    """If it is unknown whether the first event of a run was stored, the end of the run releases the lease."""
+    url, env = new_database(), Wired()
+    async with ElsewhereInPostgres(url, env=env) as service:
+        await service.create_session(**HERE)
+        for name in ("e-1", "e-2"):
+            writer = await enter(service, name)
+            env.faults["append"] = fault
+            with pytest.raises(StorageUncertainError):
+                await begin(writer)
+            await writer.finish(None)
+            assert sql(url, "SELECT lease_owner, lease_expires FROM minirun.sessions") == [(None, None)]
+        assert len((await get(service)).events) == (2 if fault == "stored" else 0)
+
+
+async def test_a_service_that_is_closed_has_no_connection_left() -> None:
+    """Neither the connection of appends, nor the connection that shows that it lives, nor one of the pool."""
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    async with one_session() as (service, _, url):
+        writer = await enter(service)
+        await begin(writer)
+        await writer.finish(None)
+        assert sql(url, f"SELECT count(*) >= 3 {others}") == [("t",)]
+    with trio.fail_after(10):
+        while sql(url, f"SELECT count(*) {others}") != [("0",)]:  # noqa: ASYNC110  # no event tells of it
+            await trio.sleep(0.01)
+    assert service.store_id() is not None  # it is not collected before
+
+
+async def test_damage_to_a_session_is_none_to_a_fork_that_shows_only_its_past() -> None:
+    """Later events of the original are lost, and its row names a summary that is not there: the fork can be used."""
+    async with one_session() as (service, session, url):
+        await append(service, session, "x")
+        await append(service, session, "y")
+        fork = await service.fork_session(**HERE, at_seq=1, new_session_id="fork")
+    sql(url, "DELETE FROM minirun.events WHERE seq > 1", "UPDATE minirun.sessions SET compaction = 9 WHERE id = 1")
+    async with DatabaseSessionService(url) as service:
+        fork = await get(service, "fork")
+        assert texts(fork) == ["x"]
+        await append(service, fork, "on")
+        assert texts(await get(service, "fork")) == ["x", "on"]

@@ -56,6 +56,7 @@ from ..stores import (
     enter,
     get,
     services,
+    texts,
 )
 
 # --- the contract -----------------------------------------------------------------------------------------------------
@@ -502,3 +503,40 @@ async def test_a_rewind_of_a_session_that_is_not_there_says_where_to_look() -> N
     with pytest.raises(SessionNotFoundError, match="make it with create_session"):
         async with runner.run_async(user_id="u", session_id="s", new_message="hi"):
             pass
+
+
+ANOTHER: Any = {"app_name": "app", "user_id": "u", "session_id": "other"}
+Operation = Callable[[BaseSessionService, Session, list[Event]], Any]
+
+
+OPERATIONS: dict[str, Operation] = {
+    "create": lambda service, session, history: service.create_session(**ANOTHER, state={"user:n": 2}),
+    "import": lambda service, session, history: service.import_session(**ANOTHER, events=history),
+    "fork": lambda service, session, history: service.fork_session(**HERE, new_session_id="other"),
+    "append": lambda service, session, history: append(service, session, "late", user_n=2),
+    "delete": lambda service, session, history: service.delete_session(**HERE),
+    "get": lambda service, session, history: service.get_session(**HERE),
+    "list": lambda service, session, history: service.list_sessions(app_name=None),
+    "read": lambda service, session, history: service.read_events(**HERE),
+    "state": lambda service, session, history: service.get_user_state(app_name="app", user_id="u"),
+    "invocations": lambda service, session, history: service.list_invocations(),
+    "questions": lambda service, session, history: service.list_pending(),
+}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite in memory", "sqlite without cache", "postgres"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_an_operation_in_a_cancelled_scope_is_not_done(operation: str, kind: str, tmp_path: Path) -> None:
+    """Every operation of a service is a checkpoint before it does anything."""
+    async with services(tmp_path)[kind]() as service:
+        session = await service.create_session(**HERE, state={"user:n": 1})
+        await append(service, session, "one")
+        history = await service.read_events(**HERE)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await OPERATIONS[operation](service, session, history)
+        assert scope.cancelled_caught
+        found = await get(service)
+        assert (texts(found), found.state) == (["one"], {"user:n": 1})
+        assert len((await service.list_sessions(app_name=None)).sessions) == 1
+        await append(service, session, "two")

@@ -24,7 +24,7 @@ import pytest
 import trio
 import trio.testing
 
-from minirun import BaseAgent, Event, EventActions, InvocationContext, LlmAgent, Runner
+from minirun import BaseAgent, Env, Event, EventActions, InvocationContext, LlmAgent, Runner
 from minirun.errors import (
     AlreadyExistsError,
     SessionBusyError,
@@ -1265,3 +1265,26 @@ async def test_a_missing_folder_and_a_newer_format_are_told_apart(tmp_path: Path
     for path, words in ((tmp_path / "a.db", "format 2, made by a newer minirun"), (tmp_path / "no" / "b", "no folder")):
         with pytest.raises(StorageFormatError, match=words):
             await SqliteSessionService(path).get_session(**HERE)
+
+
+class WithoutLog(sqlite3.Connection):
+    """A connection to a file that cannot have a write-ahead log, as on a disk of a network."""
+
+    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+        return super().execute("SELECT 'delete'" if statement.endswith("journal_mode=WAL") else statement, *parameters)
+
+
+@attrs.frozen(eq=False)
+class OnANetwork(Env):
+    def connect(self, database: str, *, uri: bool = False) -> sqlite3.Connection:
+        return sqlite3.connect(
+            database, uri=uri, timeout=0, isolation_level=None, check_same_thread=False, factory=WithoutLog
+        )
+
+
+async def test_a_place_that_cannot_keep_a_write_ahead_log_is_refused(tmp_path: Path) -> None:
+    """A file there could lose acknowledged commits. A database in memory has nothing to lose."""
+    with pytest.raises(StorageFormatError, match="cannot keep a write-ahead log here, as on a network's disk"):
+        await SqliteSessionService(tmp_path / "s.db", env=OnANetwork()).create_session(**HERE)
+    async with SqliteSessionService(":memory:", env=OnANetwork()) as service:
+        await service.create_session(**HERE)

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from minirun._json import dumps
-from minirun.tools.mcp._http import REQUEST, Request, _Guard
+from minirun.tools.mcp._http import REQUEST, Request, _Guard, http_streams
 from minirun.tools.mcp._stdio import LAST_WORDS_BYTES, _Pipes
 from minirun.tools.mcp._tool import ResourceTool
 
@@ -179,3 +179,20 @@ async def test_of_last_words_the_end_is_kept() -> None:
     await send.aclose()
     await pipes.listen()
     assert pipes._last_words == b"a" * (LAST_WORDS_BYTES - 7) + b"the end"
+
+
+async def test_no_proxy_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of a toolset uses no proxy that the environment names (P11)."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    made: list[httpx2.AsyncClient] = []
+
+    class Noted(httpx2.AsyncClient):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            made.append(self)
+
+    monkeypatch.setattr(httpx2, "AsyncClient", Noted)
+    async with http_streams("http://127.0.0.1:1/mcp", 100):
+        [client] = made
+    assert not [mount for mount in client._mounts.values() if mount is not None]

@@ -5,14 +5,17 @@ and exceeded by one, without a server.
 
 from __future__ import annotations
 
+import json
 import signal
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import mcp_types
 import pytest
 import trio
 import trio.testing
+from hypothesis import strategies as st
 
 from minirun.errors import McpError, NotSupportedError
 from minirun.testing import ScriptedLlm
@@ -20,6 +23,7 @@ from minirun.tools.mcp import _adks, _stdio
 from minirun.tools.mcp._conversation import AGAIN_S, LOGGED_CHARS_MAX, ROUNDS_MAX, _Conversation, answered
 from minirun.tools.mcp._progress import with_progress
 from minirun.tools.mcp._sampling import TOKENS_MAX, sampled
+from minirun.tools.mcp._values import VALUES_MAX, TooManyValuesError, Values
 
 SERVER: Any = SimpleNamespace(label="desk", settings=SimpleNamespace(roots=True, sampling=False))
 
@@ -273,3 +277,68 @@ async def test_a_process_is_asked_to_end_and_then_forced(
     assert made.signals == signals
     assert trio.current_time() - began == takes_s
     assert [made.stdin.is_closed, made.stdout.is_closed, made.stderr.is_closed] == [True] * 3
+
+
+# --- the values of a message ------------------------------------------------------------------------------------------
+
+
+def values_of(text: str) -> int:
+    """The commas and opening brackets outside of the strings of a JSON text, read as a parser reads them."""
+    found, is_in_string, is_escaped = 0, False, False
+    for each in text:
+        if is_in_string:
+            is_in_string, is_escaped = each != '"' or is_escaped, each == "\\" and not is_escaped
+        elif each == '"':
+            is_in_string = True
+        else:
+            found += each in ",[{"
+    return found
+
+
+def is_counted(pieces: list[bytes], *, are_events: bool = False) -> bool:
+    """Whether a message in these pieces has no more values than are taken."""
+    values = Values(are_events=are_events)
+    try:
+        for each in pieces:
+            values.fed(each)
+    except TooManyValuesError:
+        return False
+    return True
+
+
+JSON = st.recursive(
+    st.none() | st.floats(allow_nan=False) | st.text() | st.text('a,"[{\\'),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text('a,"[{\\'), inner),
+)
+
+
+@hypothesis.given(value=JSON, ascii=st.booleans(), indent=st.sampled_from([None, 1]), size=st.integers(1, 9))
+def test_values_are_counted_as_a_parser_finds_them(value: Any, ascii: bool, indent: int | None, size: int) -> None:
+    """However the text is written and cut: as many as are in it are taken, and one less is too few."""
+    text = json.dumps(value, ensure_ascii=ascii, indent=indent)
+    data = text.encode("utf-8", "surrogatepass")
+    pieces = [data[start : start + size] for start in range(0, len(data), size)]
+    room = VALUES_MAX - values_of(text)
+    assert is_counted([b"," * room + b"\n", *pieces])
+    assert not is_counted([b"," * (room + 1) + b"\n", *pieces])
+
+
+HALF = b"data: " + b"," * (VALUES_MAX // 2)
+
+
+@pytest.mark.parametrize(
+    ("between", "is_fine"),
+    [
+        *((end, True) for end in (b"\n\n", b"\r\r", b"\r\n\r\n", b"\n\r\n", b"\r\n\n")),
+        *((end, False) for end in (b"", b"\n", b"\r", b"\r\n")),
+        *((b"\n" + line + b"\n", False) for line in (b': "', b"\\x", b"\\", b"id", b': \\"')),
+        (b'\r: "\\\r', False),
+    ],
+)
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_the_values_of_each_event_are_counted(between: bytes, is_fine: bool, is_cut: bool) -> None:
+    """A blank line alone ends an event, and no line hides the values of the next one, however they are cut."""
+    whole = HALF + between + HALF + b","
+    pieces = [HALF, *(between[at : at + 1] for at in range(len(between))), HALF, b","] if is_cut else [whole]
+    assert is_counted(pieces, are_events=True) is is_fine
+    assert not is_counted(pieces)

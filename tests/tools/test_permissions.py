@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from minirun import Event, LlmAgent, ToolContext
 from minirun.testing import ScriptedLlm, call
@@ -157,53 +158,40 @@ async def test_what_was_allowed_for_later_is_not_asked_about_again(how: str) -> 
     assert desk.seen == [*before, ("Oslo", (hint if how == "itself" else "", True, None))]
 
 
-async def test_a_call_that_was_not_begun_when_its_invocation_was_ended_is_cancelled() -> None:
-    """A hook that ends the invocation before a tool keeps the tool from being called; the model is not asked again."""
-    desk = Desk("never")
-
-    def before(*, tool: Any, args: Any, tool_context: ToolContext) -> None:
-        tool_context.end_invocation = True
-
-    desk.options = {"before_tool_callback": before}
-    events, run = await run_to_end(desk.runner([call("book", city="Oslo")]))
-    why = "the invocation was ended before the call began"
-    assert answers_of(events) == [("book", {"error": {"type": "cancelled", "message": why}})]
-    assert (run.status, desk.seen) == ("completed", [])
-
-
-@pytest.mark.parametrize("value", [{"a": 1}, {"result": 2}, "text", [1], 0, False, ""])
-async def test_what_a_hook_answers_takes_the_place_of_the_call(value: Any) -> None:
-    """The tool is not called, and the hooks after it see the answer; a dict is the response, all else its result."""
-    desk = Desk("never")
+@pytest.mark.parametrize("answer", [True, False, 1, ""])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_function_says_whether_a_call_needs_somebodys_leave(answer: Any, is_async: bool) -> None:
+    """It gets the arguments by name, and the context if it has a parameter for it; what it returns counts as a bool."""
     seen: list[Any] = []
 
-    def after(*, tool: Any, args: Any, tool_context: ToolContext, tool_response: Any) -> None:
-        seen.append((tool.name, args, tool_response))
+    def asks(city: str, tool_context: ToolContext) -> Any:
+        seen.append((city, tool_context.function_call_id, tool_context.tool_confirmation))
+        return answer
 
-    desk.options = {"before_tool_callback": lambda tool, args, tool_context: value, "after_tool_callback": after}
-    events, _ = await run_to_end(desk.runner([call("book", city="Oslo")], "done"))
-    assert answers_of(events) == [("book", value if isinstance(value, dict) else {"result": value})]
-    assert seen == [("book", {"city": "Oslo"}, value)]
-    assert desk.seen == []
+    async def asks_later(city: str, tool_context: ToolContext) -> Any:
+        await trio.lowlevel.checkpoint()
+        return asks(city, tool_context)
+
+    def book(city: str) -> str:
+        return f"booked {city}"
+
+    tool = FunctionTool(book, require_confirmation=asks_later if is_async else asks)
+    model = ScriptedLlm([call("book", city="Oslo"), "done"])
+    events, run = await run_to_end(runner_for(LlmAgent(name="a", model=model, tools=[tool])))
+    [made] = events[0].get_function_calls()
+    assert seen == [("Oslo", made.id, None)]
+    assert run.status == ("paused" if answer else "completed")
+    assert [question.tool for question in run.pending] == (["book"] if answer else [])
 
 
-async def test_a_hook_after_a_failure_answers_in_its_place() -> None:
-    """What the hook for errors answers is the result, which the hooks after the tool see; else it stays an error."""
-    seen: list[Any] = []
+async def test_what_an_option_fails_with_is_the_answer_to_the_call() -> None:
+    """A function of `require_confirmation` that raises has not allowed anything: the tool is not called."""
 
-    async def fail(kind: str) -> None:
-        raise {"odd": OSError, "other": LookupError}[kind](kind)
+    def asks() -> bool:
+        raise OSError("nobody is there")
 
-    def on_error(*, tool: Any, args: Any, tool_context: ToolContext, error: Exception) -> Any:
-        return {"handled": str(error)} if isinstance(error, OSError) else None
-
-    def after(*, tool: Any, args: Any, tool_context: ToolContext, tool_response: Any) -> None:
-        seen.append(tool_response)
-
-    model = ScriptedLlm([[call("fail", kind="odd"), call("fail", kind="other")], "done"])
-    hooks: dict[str, Any] = {"on_tool_error_callback": on_error, "after_tool_callback": after}
-    agent = LlmAgent(name="a", model=model, tools=[fail], **hooks)
-    events, _ = await run_to_end(runner_for(agent))
-    answers = [dict(each.response) for event in events for each in event.get_function_responses()]
-    assert answers == [{"handled": "odd"}, {"error": {"type": "LookupError", "message": "other"}}]
-    assert seen == [{"handled": "odd"}]
+    model = ScriptedLlm([call("look"), "done"])
+    tool = FunctionTool(look, require_confirmation=asks)
+    events, _ = await run_to_end(runner_for(LlmAgent(name="a", model=model, tools=[tool])))
+    [answer] = events[1].get_function_responses()
+    assert answer.response == {"error": {"type": "OSError", "message": "nobody is there"}}

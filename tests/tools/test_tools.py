@@ -379,3 +379,10 @@ async def test_progress_is_a_text_and_a_fraction() -> None:
     [metadata] = [event.custom_metadata for event in events if event.partial]
     assert metadata is not None
     assert metadata["progress"]["fraction"] == 1
+
+
+@pytest.mark.parametrize("name", ["", "-a", "9a", "a b", "a.b", "ä", "a" * 65, "a\n", 3])
+def test_a_name_that_some_provider_refuses(name: Any) -> None:
+    """It is refused when the tool is made."""
+    with pytest.raises(ConfigurationError, match=r"^expected a tool name of up to 64 letters.*; name it$"):
+        FunctionTool(answers, name=name)

@@ -10,14 +10,14 @@ import pytest
 import trio
 
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent
-from minirun.credentials import AuthConfig
-from minirun.errors import ConfigurationError, NodeRunsLimitExceededError
+from minirun.credentials import AuthConfig, AuthCredential
+from minirun.errors import ConfigurationError, NodeRunsLimitExceededError, SecretError
 from minirun.sessions import InvocationStatus
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import AgentTool
-from minirun.workflow import START, JoinNode, Node, Workflow, node
+from minirun.workflow import START, JoinNode, Node, NodeContext, Workflow, node
 
-from ..helpers import runner_for
+from ..helpers import PLACE, runner_for
 from .test_workflow import run_of
 
 
@@ -236,3 +236,32 @@ async def test_an_agent_with_a_task_stands_below_another_as_a_workflow(as_tool: 
     assert run.status == InvocationStatus.COMPLETED
     assert answer is not None
     assert (answer.text, answer.output) == ("Done.", None) if as_tool else ("", {"result": "tea"})
+
+
+async def test_a_secret_as_the_name_of_a_node_is_refused() -> None:
+    """Names are in the log, so no credential may be one."""
+
+    async def tells(ctx: NodeContext) -> Any:
+        secret = AuthCredential("api_key", api_key="hidden_name_4711")
+        await ctx.save_credential(AuthConfig("k", scheme="api_key"), secret)
+        return await ctx.run_node(one, 1, name="hidden_name_4711")
+
+    with pytest.raises(SecretError, match="name of the node"):
+        await run_of(alone(tells))
+
+
+async def test_a_node_gets_the_credential_that_it_requests() -> None:
+    """The node runs again when the credential is there, and reads it."""
+
+    async def asks(ctx: NodeContext) -> int:
+        found = await ctx.request_credential(AuthConfig(credential_key="mail", scheme="bearer"))
+        return len(found.reveal())
+
+    runner = runner_for(alone(asks))
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    reply = await runner.provide_credential(run.pending[0], AuthCredential("bearer", token="12345678"))
+    async with runner.run_async(**PLACE, new_message=reply) as run:
+        answer = await run.wait()
+    assert answer is not None
+    assert answer.output == 8

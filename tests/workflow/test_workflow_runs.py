@@ -10,11 +10,11 @@ import pytest
 import trio
 import trio.testing
 
-from minirun import BaseAgent, Event, FunctionTool, InvocationContext, LlmAgent, SqliteSessionService
+from minirun import BaseAgent, Event, FunctionTool, InvocationContext, LlmAgent, LoopAgent, SqliteSessionService
 from minirun.models import LlmRequest
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
-from minirun.workflow import START, Workflow, node
+from minirun.workflow import START, NodeContext, Workflow, node
 
 from ..runtime.test_prefixes import Build, bring_to_its_end, cut, open_calls, runner_of, store, whole_log
 from ..runtime.test_resume import PLACE, log_of
@@ -157,3 +157,29 @@ async def test_what_was_cancelled_at_any_step_is_gone_on_with(name: str, every: 
     while await is_cancelled_at(build, log, step):
         step += every
     assert step > 20
+
+
+@pytest.mark.parametrize("escalates", [True, False])
+@pytest.mark.parametrize("in_loop", [False, True])
+async def test_an_end_of_the_invocation_counts_after_a_crash(escalates: bool, in_loop: bool) -> None:
+    """A process that dies behind a node that ended the invocation, or escalated, leaves nothing to be begun."""
+    began: list[str] = []
+
+    async def first(ctx: NodeContext) -> int:
+        if escalates:
+            ctx.actions.escalate = True
+        else:
+            ctx.end_invocation = True
+        return 1
+
+    async def after(node_input: Any) -> None:
+        began.append("after")
+
+    wf = Workflow(name="wf", edges=[(START, first, after)])
+    root = LoopAgent(name="loop", sub_agents=[wf], max_iterations=3) if in_loop else wf
+    log = await whole_log(lambda: root)
+    async with store() as service:
+        invocation_id = await cut(service, log)
+        async with runner_of(root, service).run_async(**PLACE, invocation_id=invocation_id) as run:
+            await run.wait()
+    assert (run.status, began) == ("completed", [])
