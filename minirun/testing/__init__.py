@@ -27,8 +27,7 @@ else:
             "..models": "RecordedLlm ScriptedLlm call",
             "._artifact_contract": "artifact_service_checks check_artifact_service",
             "._credential_contract": "check_credential_service credential_service_checks",
-            "._live": "LiveBench LiveSent ScriptedLive cancel_calls check_live_connection drop error go_away handle "
-            "hear interrupted live_connection_checks pause say usage",
+            "._live": "LiveSent ScriptedLive cancel_calls drop error go_away handle hear interrupted pause say usage",
             "._llm_contract": "check_llm llm_checks",
             "._memory_contract": "check_memory_service memory_service_checks",
             "._session_contract": "check_session_service session_service_checks",
