@@ -111,6 +111,7 @@ class LiveCalls:
         self._made: dict[str, tuple[trio.CancelScope, trio.Event]] = {}  # calls that run, and the event of their end
         self._given_ids: dict[str, str | None] = {}  # the provider's ids of calls
         self._withdrawn: set[str] = set()
+        self._early: set[str] = set()  # provider's ids of calls that were taken back, and may wait to be stored
 
     async def start(self, conversation: Conversation, response: LlmResponse) -> None:
         """Store the calls of a response, and begin to make them."""
@@ -131,6 +132,7 @@ class LiveCalls:
         made = await conversation.emit(event)
         calls = made.get_function_calls()
         self._given_ids.update(zip([id_of(call) for call in calls], given, strict=True))
+        self._withdrawn.update(id_of(call) for call in calls if self._given_ids[id_of(call)] in self._early)
         invocation.budgets.spend("max_tool_calls", len(calls))
         batch = Batch(made, context, conversation.tools, conversation.session)
         self._start(made, partial(self._make, batch, calls))
@@ -225,7 +227,12 @@ class LiveCalls:
     # --- calls that are taken back
 
     def withdraw(self, given_ids: Collection[str]) -> None:
-        """Cancel the calls that the model has taken back, by the provider's ids."""
+        """
+        Cancel the calls that the model has taken back, by the provider's ids, as soon as that is read.
+
+        A call can still wait behind audio then; it is not made later. `are_withdrawn` ends that.
+        """
+        self._early.update(given_ids)
         ids = {call_id for call_id, given in self._given_ids.items() if given in given_ids} - self._withdrawn
         self._withdrawn |= ids
         for call_id in ids & self._made.keys():
@@ -234,13 +241,17 @@ class LiveCalls:
         if waiting:
             self.nursery.start_soon(self._close_withdrawn, waiting, name="withdrawn calls")
 
+    def are_withdrawn(self, given_ids: Collection[str]) -> None:
+        """The withdrawal of these calls was taken in its turn: all calls before it are stored."""
+        self._early.difference_update(given_ids)
+
     def is_withdrawn(self, call_id: str | None) -> bool:
         """True if the model has taken the call back."""
         return call_id in self._withdrawn
 
     async def _close_withdrawn(self, call_ids: Collection[str]) -> None:
         """Close calls that wait, and their requests, as cancelled."""
-        invocation = self._shared.invocation
+        invocation, stored = self._shared.invocation, None
         live = invocation.live
         async with self.replying:
             asked = [each for each in live.open_calls.values() if each.pending == "waits"]
@@ -250,9 +261,11 @@ class LiveCalls:
             with trio.CancelScope(shield=True), suppress(MinirunError):  # the end of the run would try again
                 for group in by_event({each.call_id: each for each in (*requests, *calls)}.values()):
                     closing = closing_event(group, "cancelled", _TAKEN_BACK)
-                    await invocation.emitter.emit(context, closing, closing=True)
-        for call_id in call_ids:
-            self._batches.pop(call_id, None)
+                    stored = await invocation.emitter.emit(context, closing, closing=True)
+        found = [batch for call_id in call_ids if (batch := self._batches.pop(call_id, None)) is not None]
+        for batch in {id_of(batch.made): batch for batch in found}.values():
+            if stored is not None and batch.made.actions.replay.alone:  # it was the turn of the calls after it
+                self._start(stored, partial(self._make_again, batch, (), (), stored))
 
     def _askers(self, request: OpenCall) -> set[str]:
         live = self._shared.invocation.live

@@ -60,8 +60,11 @@ __all__ = ["Conversation"]
 
 # The share of a connection's lifetime after which another one is opened, while neither side speaks.
 LIFETIME_SHARE = 0.8
-# A connection that has lasted so long was of use, even if nothing was said: the next attempt is the first one.
+# A connection over which something was said, or that has lasted for `LONG_S`, was of use: the next one is opened at
+# once, unless so many in a row were shorter than `SHORT_S`.
 LONG_S = 10.0
+SHORT_S = 1.0
+SHORT_IN_A_ROW = 5
 # A server that reports so many errors in a row answers nothing any more.
 ERRORS_IN_A_ROW = 100
 # The wait for the transcript of the user's utterance, before the response to it is stored: OpenAI transcribes by another
@@ -99,7 +102,8 @@ class Sent:
     """A content on its way to the provider's session."""
 
     id: str
-    content: Content
+    content: Content | None
+    """None once the calls that it responds to are taken back: its place in the order is kept."""
     turn_complete: bool
     is_sent: bool = False
     """True if it was sent over the present connection."""
@@ -124,8 +128,10 @@ class Conversation:
         self._is_resumed = False  # the connection continues the provider's session
         self._reason = "start" if shared.connections == 0 else "transfer"  # of the next connection
         self._leaves_at = float("inf")
-        self._attempts = 0
-        self._errors = 0
+        self._has_progress = False  # something was said over the present connection
+        self._short = 0  # connections in a row that were short
+        self._attempts = 0  # in a row, to open one that is of use
+        self._errors = 0  # that the server has reported in a row
         # --- what was said
         self._response: LiveResponse | None = None  # that is being given
         self._is_owed = False  # the model was asked, and its response has not begun
@@ -180,7 +186,7 @@ class Conversation:
         """Open one connection, and converse over it until it ends; wait before the next attempt if it has failed."""
         handle = self._handle or (self.shared.settings.handle if self._reason == "start" else None)
         failure: Exception | None = None
-        begun, began_at, is_planned = self._begun, trio.current_time(), False
+        began_at, is_planned, self._has_progress = trio.current_time(), False, False
         try:
             box, request = await self._request(handle)
             await self.context._invocation.env.point(f"live {self.context._path}")
@@ -197,7 +203,7 @@ class Conversation:
         except Exception as error:
             if failure is None:
                 failure = error
-        found = [] if failure is None else leaves(failure)
+        found = [] if failure is None else list(leaves(failure))
         if failure is not None and not all(isinstance(leaf, ModelError) for leaf in found):
             raise failure
         if self.is_over:
@@ -209,7 +215,9 @@ class Conversation:
         self.shared.queue.drop_audio()
         error = found[0] if found else ModelConnectionError("the server has ended the live connection")
         is_again = isinstance(error, RETRIED)
-        if self._begun > begun or trio.current_time() - began_at >= LONG_S:
+        lasted_s = trio.current_time() - began_at
+        self._short = self._short + 1 if lasted_s < SHORT_S else 0
+        if self._short <= SHORT_IN_A_ROW and (self._has_progress or lasted_s >= LONG_S):
             self._attempts = 0
             if is_again:
                 return  # at once: the connection was of use
@@ -284,7 +292,7 @@ class Conversation:
         for response in self.inbox.drop_responses():  # of a connection that this side has left
             if response.input_transcription is not None:
                 await self._hear(response)
-        await self._store_utterances()
+        await self._store_utterances(can_cancel=False)
         await self._cut()
 
     # --- reading
@@ -296,6 +304,8 @@ class Conversation:
                 async for response in responses:
                     if response.interrupted:  # audio that waits is not played any more
                         self._drop_unread()
+                    if response.cancelled_calls:  # at once: their results may be on their way
+                        self._withdraw(response.cancelled_calls)
                     await self.inbox.bring(response)
         except ModelError as raised:
             error = raised
@@ -303,15 +313,20 @@ class Conversation:
 
     def _drop_unread(self) -> None:
         """Drop the audio of a response that is interrupted: what this task and the caller have not taken yet."""
-        self._unread_ms += self.inbox.drop_audio()
+        dropped_ms = self.inbox.drop_audio()
+        if not self._discards:  # else it came after the response was cut
+            self._unread_ms += dropped_ms
         self._withdraw_unread()
 
     def _withdraw_unread(self) -> None:
         response = self._response
         if response is not None:
             committer = self.context._invocation.committer
-            dropped = committer.withdraw_partials(lambda event: event.id == response.event_id and bool(event.audio))
+            dropped = committer.withdraw_partials(
+                lambda event: event.id == response.event_id and event.output_transcription is None
+            )
             response.unread_ms += sum(length_ms(event.content, self.inbox.rate) for event in dropped)
+            response.unread_chars += sum(len(event.text) for event in dropped)
 
     async def _take_all(self) -> bool:
         """Take the inputs one after the other; see `_converse`."""
@@ -377,6 +392,8 @@ class Conversation:
 
     async def _take(self, response: LlmResponse) -> None:
         """Take a response, or hold it back: nothing overtakes one that waits for a transcript, but transcripts."""
+        if response.content is not None or response.input_transcription is not None or response.turn_complete:
+            self._has_progress = True
         if response.speech_started:
             await self._release()  # the next utterance begins: what it waits for was said before
         is_heard = response.speech_started or response.speech_stopped or response.input_transcription is not None
@@ -415,8 +432,6 @@ class Conversation:
         if response.usage_metadata is not None:
             self.context._invocation.budgets.add_usage(response.usage_metadata)
             self._usage = response.usage_metadata
-        if response.cancelled_calls:
-            self._withdraw(response.cancelled_calls)
         is_over = bool(response.turn_complete)
         if response.error_code is not None:
             await self._store_error(response)
@@ -431,6 +446,7 @@ class Conversation:
             await self._take_interruption()
         if is_over:
             await self._take_end(response)
+        self.shared.calls.are_withdrawn(response.cancelled_calls)
 
     async def _show(self, response: LlmResponse) -> None:
         """Show a piece of the response that is being given."""
@@ -441,6 +457,8 @@ class Conversation:
             await self._store_response(None)  # another item of the same turn
         if self._response is None:
             await self._begin_response()
+            if self._discards:
+                return  # a hook has answered what the user said
             event_id = self.next_id("response")
             self._response = LiveResponse(item_id or event_id, event_id, self._utterance_count)
         shown = self._response
@@ -472,7 +490,7 @@ class Conversation:
         self._is_owed = self._awaits_end = False
         self._newest = None
         if not self._tells_taken_up:  # the server has what was sent before
-            self._outbox = [sent for sent in self._outbox if not sent.is_sent]
+            self._outbox = [sent for sent in self._outbox if sent.content is not None and not sent.is_sent]
         if self.agent._hooks(self.context, "before_model_callback"):
             await self._store_utterances()  # the hooks are called before anything of the response is shown
 
@@ -494,7 +512,7 @@ class Conversation:
         if self._awaits_end:
             self._awaits_end = self._discards = False
             return
-        await self._store_utterances()
+        await self._store_utterances(can_cancel=False)
         if self._response is not None:
             await self._store_response(response)
         elif self._is_owed:
@@ -581,7 +599,7 @@ class Conversation:
             return
         self._is_owed = self._is_owed and self._response is not None
         self._awaits_end = True
-        await self._store_utterances()
+        await self._store_utterances(can_cancel=False)
         await self._cut()
 
     async def _cut(self) -> None:
@@ -648,16 +666,10 @@ class Conversation:
         self.shared.is_active()
         if response.speech_started:
             await self._cut_newest()
-        utterance = self._utterances.get(item_id)
-        has_text = spoken is not None and bool(spoken.text)
+        utterance = self._utterance_of(response)
         if utterance is None:
-            if not (response.speech_started or response.speech_stopped or has_text):
-                return  # the end of an utterance that is stored
-            self._utterance_count += 1
-            utterance = Utterance(item_id, self._utterance_count, self._begun)
-            self._utterances[item_id] = utterance
+            return
         if spoken is not None and spoken.text:
-            utterance.pieces.append(spoken.text)
             content = Content(role="user", parts=[Part(text=spoken.text)])
             live = {} if item_id is None else {"item_id": item_id}
             await self.emit(
@@ -670,6 +682,19 @@ class Conversation:
         if is_stopped and utterance.responses == self._begun:
             self._is_owed = True
 
+    def _utterance_of(self, response: LlmResponse) -> Utterance | None:
+        """Add what the server understands to its utterance; None if it is the end of one that is stored."""
+        item_id, spoken = response.item_id, response.input_transcription
+        text = None if spoken is None else spoken.text
+        if item_id not in self._utterances:
+            if not (response.speech_started or response.speech_stopped or text):
+                return None
+            self._utterance_count += 1
+            self._utterances[item_id] = Utterance(item_id, self._utterance_count, self._begun)
+        if text:
+            self._utterances[item_id].pieces.append(text)
+        return self._utterances[item_id]
+
     @property
     def _finishes_transcripts(self) -> bool:
         return self._connection is not None and self._connection.capabilities.finishes_transcripts
@@ -680,13 +705,16 @@ class Conversation:
             return False
         return any(utterance.number <= number for utterance in self._utterances.values())
 
-    async def _store_utterances(self) -> None:
+    async def _store_utterances(self, *, can_cancel: bool = True) -> None:
         """Store what the user has said, where the server does not report its end."""
         if not self._finishes_transcripts:
             for utterance in list(self._utterances.values()):
-                await self._store_utterance(utterance)
+                await self._store_utterance(utterance, can_cancel=can_cancel)
 
-    async def _store_utterance(self, utterance: Utterance, *, closing: bool = False) -> None:
+    async def _store_utterance(
+        self, utterance: Utterance, *, can_cancel: bool = True, closing: bool = False
+    ) -> None:
+        """Store an utterance; a hook before the model can answer it, and cancel the response if that is not over."""
         item_id, text = utterance.item_id, utterance.text
         if text:
             event = Event(
@@ -700,7 +728,8 @@ class Conversation:
         self._utterances.pop(item_id, None)  # not before: `_store_rest` stores it if the caller leaves meanwhile
         if text and not closing:
             assert stored.content is not None
-            if await self._is_blocked(stored.content) and (self._response is not None or self._is_owed):
+            is_over = utterance.responses < self._begun and self._response is None and not self._is_owed
+            if await self._is_blocked(stored.content) and can_cancel and not is_over:
                 await self._cancel_response()
 
     async def _is_blocked(self, content: Content) -> bool:
@@ -821,14 +850,14 @@ class Conversation:
     async def _send_outbox(self, connection: BaseLlmConnection) -> None:
         async with self._lock:
             for sent in list(self._outbox):
-                if connection is self._connection and sent in self._outbox and not sent.is_sent:
+                if connection is self._connection and sent in self._outbox and not sent.is_sent and sent.content:
                     self._is_owed = self._is_owed or sent.turn_complete
                     await connection.send_content(sent.content, turn_complete=sent.turn_complete, id=sent.id)
                     sent.is_sent = True
 
     async def _send_again(self, connection: BaseLlmConnection) -> None:
         """Send what the session lacks. If it lacks nothing, its response was lost: the model is asked to continue."""
-        is_lost = self._is_resumed and self._is_owed and not self._outbox
+        is_lost = self._is_resumed and self._is_owed and all(sent.content is None for sent in self._outbox)
         await self._send_outbox(connection)
         if is_lost:
             text = self.context._invocation.program.prompts.go_on
@@ -845,14 +874,11 @@ class Conversation:
     def _withdraw(self, given_ids: Collection[str]) -> None:
         """The model has taken calls back: cancel them, and do not send their responses."""
         self.shared.calls.withdraw(given_ids)
-        left: list[Sent] = []
         for sent in self._outbox:
-            parts = [p for p in sent.content.parts if p.function_response is None or p.function_response.id not in given_ids]
-            if len(parts) < len(sent.content.parts):
-                sent.content = changed(sent.content, parts=tuple(parts))
-            if parts:
-                left.append(sent)
-        self._outbox = left
+            parts = () if sent.content is None else sent.content.parts
+            left = [p for p in parts if p.function_response is None or p.function_response.id not in given_ids]
+            if len(left) < len(parts):
+                sent.content = changed(sent.content, parts=tuple(left)) if left else None
 
     async def _take_messages(self) -> None:
         """Send what other tasks and processes have sent into the run (`Runner.send`)."""
@@ -891,10 +917,7 @@ class Conversation:
     async def _store_rest(self) -> None:
         """Store what is unfinished when the conversation is left, without waiting for the caller."""
         for response in self.inbox.drop_responses():
-            spoken = response.input_transcription
-            utterance = self._utterances.get(response.item_id)
-            if utterance is not None and spoken is not None and spoken.text:
-                utterance.pieces.append(spoken.text)
+            self._utterance_of(response)
         try:
             for utterance in list(self._utterances.values()):
                 await self._store_utterance(utterance, closing=True)

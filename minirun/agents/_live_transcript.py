@@ -56,7 +56,7 @@ class LiveResponse:
         after: How many utterances of the user had begun before it.
     """
 
-    __slots__ = ("after", "audio_ms", "event_id", "item_id", "live", "spoken", "unread_ms", "written")
+    __slots__ = ("after", "audio_ms", "event_id", "item_id", "live", "spoken", "unread_chars", "unread_ms", "written")
 
     def __init__(self, item_id: str, event_id: str, after: int) -> None:
         self.item_id = item_id
@@ -70,6 +70,8 @@ class LiveResponse:
         """How much audio the server has sent."""
         self.unread_ms = 0.0
         """How much of it was dropped before the caller received it."""
+        self.unread_chars = 0
+        """How much of the written text, likewise, at its end."""
 
     @property
     def text(self) -> str:
@@ -98,10 +100,12 @@ class LiveResponse:
         """
         Return the text that the user has heard, and the rest, if *played_ms* of the audio were played.
 
-        No provider says when a word is spoken, so the words are divided as the audio is. Written text was seen.
+        No provider says when a word is spoken, so the words are divided as the audio is. Written text was seen if the
+        caller has received it.
         """
         if self.written or not self.audio_ms:
-            return self.text, ""
+            seen = max(0, len(self.text) - self.unread_chars)
+            return self.text[:seen].strip(), self.text[seen:].strip()
         words = re.findall(r"\S+\s*", self.text)
         count = round(len(words) * min(1.0, played_ms / self.audio_ms))
         return "".join(words[:count]).strip(), "".join(words[count:]).strip()

@@ -116,27 +116,27 @@ def deciding(*arguments: Any, **named: Any) -> None:
     [
         (
             Silent(name="a"),
-            "the Silent 'a' cannot speak in a live run, where LlmAgents and SequentialAgents of them do",
+            "the Silent 'a' cannot converse in a live run: LlmAgents and SequentialAgents of them can",
         ),
         (
             LoopAgent(name="a", sub_agents=[LlmAgent(name="b", model=ScriptedLive([]))]),
-            "the LoopAgent 'a' cannot speak in a live run",
+            "the LoopAgent 'a' cannot converse in a live run",
         ),
         (
             SequentialAgent(name="s", sub_agents=[Silent(name="a")]),
-            "the Silent 'a' cannot speak in a live run",
+            "the Silent 'a' cannot converse in a live run",
         ),
         (
             LlmAgent(name="a", model=ScriptedLive([]), output_schema={"type": "object"}),
-            "output_schema of agent 'a' needs whole answers, and has no effect in a live run; leave it out, or use ru",
+            "output_schema of agent 'a' needs whole responses, and has no effect in a live run; leave it out, or use ru",
         ),
         (
             LlmAgent(name="a", model=ScriptedLive([]), output_validator=lambda context, answer: None),
-            "output_validator of agent 'a' needs whole answers",
+            "output_validator of agent 'a' needs whole responses",
         ),
         (
             LlmAgent(name="a", model=ScriptedLive([]), input_guardrails=[lambda context, content: None]),
-            "input_guardrails of agent 'a' needs whole answers",
+            "input_guardrails of agent 'a' needs whole responses",
         ),
         (
             LlmAgent(name="a", model=ScriptedLive([]), on_model_error_callback=deciding),
