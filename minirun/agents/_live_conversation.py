@@ -88,6 +88,7 @@ class Signal(Enum):
     CLOSE = auto()  # the input queue is closed, and everything before is sent
     INTERRUPT = auto()  # by the program
     SPEECH = auto()  # the client reports that the user begins to speak
+    ASKED = auto()  # a content is sent: what the user has said before is complete
 
 
 @attrs.frozen
@@ -190,37 +191,37 @@ class Conversation:
         try:
             box, request = await self._request(handle)
             await self.context._invocation.env.point(f"live {self.context._path}")
-            async with box.model.connect(request) as connection:
-                try:  # no error leaves this block: a connection with tasks of its own would wrap it into a group
-                    is_planned = await self._converse(connection, handle)
-                except Exception as error:
-                    failure = error
-                finally:
-                    self._connection = None
-                    grace_s = self.context._invocation.program.cleanup_timeout_s
-                    with trio.CancelScope(shield=True), trio.move_on_after(grace_s), suppress(ModelError):
-                        await connection.aclose()
+            with trio.CancelScope() as scope:
+                async with box.model.connect(request) as connection:
+                    try:  # no error leaves this block: a connection with tasks of its own would wrap it into a group
+                        is_planned = await self._converse(connection, handle)
+                    except Exception as error:
+                        failure = error
+                    finally:
+                        self._connection = None
+                        grace_s = self.context._invocation.program.cleanup_timeout_s
+                        scope.deadline = trio.current_time() + grace_s  # closing can hang
+                        with trio.CancelScope(shield=True), trio.move_on_after(grace_s), suppress(ModelError):
+                            await connection.aclose()
         except Exception as error:
-            if failure is None:
-                failure = error
+            failure = failure or error
         found = [] if failure is None else list(leaves(failure))
         if failure is not None and not all(isinstance(leaf, ModelError) for leaf in found):
             raise failure
         if self.is_over:
             return
         await self._lose()
-        if is_planned:
-            self._attempts = 0
-            return
-        self.shared.queue.drop_audio()
-        error = found[0] if found else ModelConnectionError("the server has ended the live connection")
-        is_again = isinstance(error, RETRIED)
         lasted_s = trio.current_time() - began_at
         self._short = self._short + 1 if lasted_s < SHORT_S else 0
-        if self._short <= SHORT_IN_A_ROW and (self._has_progress or lasted_s >= LONG_S):
+        is_of_use = is_planned or self._has_progress or lasted_s >= LONG_S
+        if not is_planned:
+            self.shared.queue.drop_audio()
+        error = found[0] if found else ModelConnectionError("the server ends live connections at once")
+        is_again = isinstance(error, RETRIED)
+        if is_of_use and self._short <= SHORT_IN_A_ROW:
             self._attempts = 0
             if is_again:
-                return  # at once: the connection was of use
+                return
         elif handle is not None and handle == self._handle and isinstance(error, ModelRequestError):
             self._handle = None  # it does not lead back: a new session is given the history
             return
@@ -353,6 +354,9 @@ class Conversation:
                 await self._interrupt_response()
             elif item is Signal.SPEECH:
                 await self._cut_newest()
+            elif item is Signal.ASKED:
+                if self._response is None and not shared.calls.running:
+                    await self._store_utterances(can_cancel=False)
             else:
                 shared.is_closing, self._closed_at = True, trio.current_time()
             if shared.is_closing and self._is_at_rest and not self.inbox.has_items:
@@ -485,14 +489,15 @@ class Conversation:
         except Exception:
             await self._cancel_response()  # the limit is reached: the model need not go on
             raise
-        self._begun += 1
         self._errors, self._unread_ms, self._quiet_at = 0, 0.0, 0.0
-        self._is_owed = self._awaits_end = False
+        self._awaits_end = False
         self._newest = None
         if not self._tells_taken_up:  # the server has what was sent before
             self._outbox = [sent for sent in self._outbox if sent.content is not None and not sent.is_sent]
         if self.agent._hooks(self.context, "before_model_callback"):
             await self._store_utterances()  # the hooks are called before anything of the response is shown
+        self._begun += 1
+        self._is_owed = False
 
     async def _take_calls(self, response: LlmResponse) -> None:
         await self._store_utterances()
@@ -632,13 +637,17 @@ class Conversation:
             return
         response, seq = newest
         played_ms = await self._ask_played(response)
-        if played_ms is None or played_ms >= response.audio_ms:
-            return
+        if played_ms is not None and played_ms < response.audio_ms:
+            await self._store_cut(response, seq, played_ms)
+            await self._truncate(response, played_ms)
+
+    async def _store_cut(self, response: LiveResponse, seq: int, played_ms: float, *, closing: bool = False) -> None:
+        """Store how much was played of a response that is stored already, as event *seq*."""
         heard, unheard = response.split(played_ms)
         live = {"item_id": response.item_id, "cut_seq": seq}
         told = {"heard": heard, "unheard": unheard}
-        await self.emit(Event(id=self.next_id("cut"), interrupted=True, live=live, custom_metadata=told))
-        await self._truncate(response, played_ms)
+        event = Event(id=self.next_id("cut"), interrupted=True, live=live, custom_metadata=told)
+        await self.emit(event, closing=closing)
 
     async def _ask_played(self, response: LiveResponse) -> float | None:
         """Show that a response is interrupted; return the client's report, which it makes before the next event."""
@@ -731,6 +740,7 @@ class Conversation:
             is_over = utterance.responses < self._begun and self._response is None and not self._is_owed
             if await self._is_blocked(stored.content) and can_cancel and not is_over:
                 await self._cancel_response()
+                await self._cut()
 
     async def _is_blocked(self, content: Content) -> bool:
         """Call the hooks before the model with an utterance of the user; True if one has answered, and it is stored."""
@@ -798,8 +808,8 @@ class Conversation:
         async with self._lock:
             await connection.send_realtime(signal)
         if isinstance(signal, AudioStreamEnd):
-            self._quiet_at = trio.current_time() + LAST_AUDIO_S if self._has_audio else 0.0
-            self._has_audio = False
+            if self._has_audio:
+                self._quiet_at, self._has_audio = trio.current_time() + LAST_AUDIO_S, False
             return
         self.shared.is_active()
         self.shared.is_speaking = isinstance(signal, ActivityStart)
@@ -819,6 +829,7 @@ class Conversation:
             return
         stored = await self._store_message(content, entry)
         shared.unsent = None  # it is stored: from here on it is in the history, or in the outbox
+        self.inbox.post(Signal.ASKED)
         if stored.content is not None and not await self._is_blocked(stored.content):
             await self.send_content(stored.content, id_of(stored), turn_complete=not entry.partial)
 
@@ -921,13 +932,19 @@ class Conversation:
         try:
             for utterance in list(self._utterances.values()):
                 await self._store_utterance(utterance, closing=True)
-            response = self._response
-            if response is not None and (response.text or response.is_spoken):
-                if any(held.turn_complete and not held.interrupted for held in self._held):
+            if self._newest is not None and not self.is_over:  # the caller leaves, and may have reported what it played
+                response, seq = self._newest
+                played_ms = self.shared.played_ms(response.item_id)
+                if played_ms is not None and played_ms < response.audio_ms:
+                    await self._store_cut(response, seq, played_ms, closing=True)
+            if self._response is not None and (self._response.text or self._response.is_spoken):
+                response, played_ms = self._response, self.shared.played_ms(self._response.item_id)
+                has_ended = any(held.turn_complete and not held.interrupted for held in self._held)
+                if has_ended and (played_ms is None or played_ms >= response.audio_ms):
                     event = self._event(response, response.text, turn_complete=True)
                 else:
                     self._withdraw_unread()
-                    event = self._cut_event(response, self.shared.played_ms(response.item_id))
+                    event = self._cut_event(response, played_ms)
                 await self._store(event, closing=True)
                 self._response = None
         except MinirunError as error:  # the store fails: the end of the run raises it
