@@ -9,15 +9,15 @@ from typing import Any
 
 import trio
 
-from ..errors import ModelError
-from ..models import (
+from minirun.errors import ModelError
+from minirun.models import (
     BaseLlm,
     BaseLlmConnection,
     LiveConnectConfig,
     LlmRequest,
     LlmResponse,
 )
-from ..types import (
+from minirun.types import (
     Blob,
     Content,
     FunctionCall,
@@ -26,7 +26,7 @@ from ..types import (
     GenerateContentConfig,
     Part,
 )
-from ._llm_contract import next_response
+from minirun.testing._llm_contract import next_response
 
 __all__ = [
     "HISTORY", "MANUAL", "TOOL", "Line", "LiveBench", "is_piece", "opened", "refused", "results", "says", "sound",

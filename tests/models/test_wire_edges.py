@@ -83,16 +83,6 @@ def test_a_live_session_without_settings_is_as_by_default(types_in_real_time: bo
     assert told[0] == told[1]
 
 
-def test_a_history_is_told_though_the_server_does_not_wait_for_it() -> None:
-    """
-    What was said before goes to a session of Gemini's that was not told to wait for it, too.
-    """
-    live = LiveConnectConfig(history_config={"initial_history_in_client_content": False})
-    writer = GeminiLiveWire().writer(LlmRequest(contents=(), live=live), GeminiLiveState(), True)
-    turns = [{"role": "user", "parts": [{"text": "hi"}]}]
-    assert writer.history([HI], False) == [{"clientContent": {"turns": turns, "turnComplete": True}}]
-
-
 def test_a_thought_is_not_typed() -> None:
     """
     A thought in what the user types is not sent to a live session, though it is sealed.

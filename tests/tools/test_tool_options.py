@@ -33,7 +33,7 @@ class Plain(BaseTool):
 
 OPTIONS = (
     *("name", "description", "timeout_s", "retry", "retries", "max_concurrency", "on_interrupted"),
-    *("require_confirmation", "sequential", "is_long_running", "streams", "cancel_on_interrupt"),
+    *("require_confirmation", "sequential", "is_long_running"),
     *("checks_arguments", "needs_service"),
 )
 
@@ -55,7 +55,7 @@ def options_of(tool: BaseTool) -> tuple[Any, ...]:
             ("long", "Later.", None, None, None, None, "ask", False, False, True, False, False, False, None),
         ),
         (
-            FunctionTool(work, timeout_s=3, retries=0, max_concurrency=1, sequential=True, cancel_on_interrupt=True),
+            FunctionTool(work, timeout_s=3, retries=0, max_concurrency=1, sequential=True),
             ("work", "Work.", 3, None, 0, 1, "report", False, True, False, False, True, False, None),
         ),
         (exit_loop, ("exit_loop", exit_loop.description, None, None, 2, None, "rerun", *[False] * 6, None)),
@@ -85,7 +85,6 @@ def test_a_tool_is_what_it_was_told_to_be_and_else_what_is_usual(tool: BaseTool,
         ("on_interrupted", ["report", "rerun", "ask"], ["never", None, 1]),
         ("require_confirmation", [True, False, work], [None, 1, "yes"]),
         ("sequential", [True, False], [1, None, "yes"]),
-        ("cancel_on_interrupt", [True, False], [1, None, "yes"]),
     ],
 )
 def test_an_option_has_bounds(option: str, fine: list[Any], refused: list[Any]) -> None:
@@ -173,17 +172,7 @@ async def stream() -> AsyncIterator[int]:
             {"run_in": "thread"},
             "expected a sync function for run_in='thread', found the async 'later'; leave run_in out",
         ),
-        (
-            stream,
-            {"run_in": "thread"},
-            "expected a sync function for run_in='thread', found the async 'stream'; leave run_in out",
-        ),
-        (
-            work,
-            {"run_in": "loop", "cancel_on_interrupt": True},
-            "tool 'work': cancel_on_interrupt has no effect on a sync function in trio's own thread; "
-            "leave it out, or run_in",
-        ),
+        (stream, {}, "expected a function that returns its result, found the generator 'stream'; return a list"),
     ],
 )
 def test_what_cannot_be_a_tool_is_told_why(func: Any, options: dict[str, Any], message: str) -> None:
@@ -193,10 +182,10 @@ def test_what_cannot_be_a_tool_is_told_why(func: Any, options: dict[str, Any], m
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize(("func", "run_in"), [(later, "loop"), (later, None), (stream, "loop"), (work, "thread")])
+@pytest.mark.parametrize(("func", "run_in"), [(later, "loop"), (later, None), (work, "thread")])
 def test_where_a_function_may_run(func: Any, run_in: Any) -> None:
     """An async function runs in trio's thread, whether that is said or not; a sync one in either."""
-    tool = FunctionTool(func, run_in=run_in, cancel_on_interrupt=True)
+    tool = FunctionTool(func, run_in=run_in)
     assert (tool.cancel_on_interrupt, tool.streams) == (True, func is stream)
 
 
