@@ -464,7 +464,7 @@ class Conversation:
             if self._discards:
                 return  # a hook has answered what the user said
             event_id = self.next_id("response")
-            self._response = LiveResponse(item_id or event_id, event_id, self._utterance_count)
+            self._response = LiveResponse(item_id or event_id, event_id, self._utterance_count, self.session)
         shown = self._response
         shown.add(response.content, spoken, self.inbox.rate)
         self.shared.is_active()
@@ -659,7 +659,8 @@ class Conversation:
     async def _truncate(self, response: LiveResponse, played_ms: float | None) -> None:
         """Report to a server that cannot know it how much was played."""
         connection = self._connection
-        if connection is None or connection.capabilities.knows_playback or response.item_id == response.event_id:
+        is_known = response.session is self.session and response.item_id != response.event_id
+        if connection is None or connection.capabilities.knows_playback or not is_known:
             return
         ms = response.audio_ms - response.unread_ms if played_ms is None else played_ms
         if response.audio_ms >= 1 and ms < response.audio_ms:

@@ -54,14 +54,18 @@ class LiveResponse:
         item_id: The provider's id, or else that of the event.
         event_id: The id of the event that it becomes.
         after: How many utterances of the user had begun before it.
+        session: The provider's session that knows it.
     """
 
-    __slots__ = ("after", "audio_ms", "event_id", "item_id", "live", "spoken", "unread_chars", "unread_ms", "written")
+    __slots__ = (
+        "after", "audio_ms", "event_id", "item_id", "live", "session", "spoken", "unread_chars", "unread_ms", "written",
+    )  # fmt: skip
 
-    def __init__(self, item_id: str, event_id: str, after: int) -> None:
+    def __init__(self, item_id: str, event_id: str, after: int, session: object = None) -> None:
         self.item_id = item_id
         self.event_id = event_id
         self.after = after
+        self.session = session
         self.live = freeze({"item_id": item_id})
         self.spoken: list[str] = []
         """Pieces of the transcript of its audio."""

@@ -35,6 +35,8 @@ class Call:
     name: str
     batch: int
     state: CallState = CallState.OPEN
+    answered_by: str | None = None
+    """The id of the content with its response. A client that does not know whether that has arrived sends it again."""
 
 
 class Conversation:
@@ -88,7 +90,7 @@ class Conversation:
         """The ids of the calls that have no response yet."""
         return tuple(id for id, call in self.calls.items() if call.state is CallState.OPEN)
 
-    def check_responses(self, responses: Sequence[FunctionResponse], known: frozenset[str]) -> None:
+    def check_responses(self, responses: Sequence[FunctionResponse], known: frozenset[str], id: str | None) -> None:
         """
         Raises:
             ScriptError: One of them answers no call of this session, or one that was answered, or that the client has
@@ -103,19 +105,20 @@ class Conversation:
                 raise _odd(response, f"the name {call.name!r}", f"the name {response.name!r}")
             if call.state is CallState.WITHDRAWN and response.id in known:
                 raise _odd(response, "no response", "one, though the server has withdrawn the call")
-            if call.state is CallState.ANSWERED or response.id in seen:
+            is_again = id is not None and call.answered_by == id
+            if (call.state is CallState.ANSWERED and not is_again) or response.id in seen:
                 raise _odd(response, "one response", "another one")
             seen.add(response.id)
 
-    def answered(self, responses: Sequence[FunctionResponse]) -> bool:
+    def answered(self, responses: Sequence[FunctionResponse], id: str | None) -> bool:
         """
         Take the responses; whether the model goes on now: it does when all calls of an answer have one.
         """
         batches = set()
         for response in responses:
             call = self.calls[response.id or ""]
-            if call.state is CallState.OPEN:  # a response and the withdrawal of its call may cross on the way
-                call.state = CallState.ANSWERED
+            if call.state is not CallState.WITHDRAWN:  # a response and the withdrawal of its call may cross on the way
+                call.state, call.answered_by = CallState.ANSWERED, id
                 batches.add(call.batch)
         return bool(batches - {call.batch for call in self.calls.values() if call.state is CallState.OPEN})
 

@@ -321,9 +321,9 @@ class ScriptedLiveConnection(BaseLlmConnection):
         known = self.conversation.known()
         with await self._taken(sent):
             self.conversation.check_id(id, known)
-            self.conversation.check_responses(responses, known)
+            self.conversation.check_responses(responses, known, id)
         if responses:
-            if self.conversation.answered(responses) and turn_complete:
+            if self.conversation.answered(responses, id) and turn_complete:
                 self._answer(sent)
         elif turn_complete:
             if self._model.dialect.content_interrupts:

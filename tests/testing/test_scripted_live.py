@@ -627,8 +627,8 @@ async def test_a_response_may_cross_with_the_withdrawal_of_its_call(autojump_clo
         session, crossing = live.connections[0].conversation, result("call-1").responses
         known = session.known()
         session.withdraw(["call-1"])
-        session.check_responses(crossing, known)
-        assert not session.answered(crossing)
+        session.check_responses(crossing, known, None)
+        assert not session.answered(crossing, None)
         with pytest.raises(ScriptError, match="withdrawn"):
             await line.connection.send_content(result("call-1"))
         await line.connection.send_content(result("call-2"))

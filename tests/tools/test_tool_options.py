@@ -45,28 +45,28 @@ def options_of(tool: BaseTool) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("tool", "expected"),
     [
-        (FunctionTool(work), ("work", "Work.", None, None, 2, None, "report", *[False] * 6, None)),
+        (FunctionTool(work), ("work", "Work.", None, None, 2, None, "report", *[False] * 4, None)),
         (
             Plain(name="plain", description="It is."),
-            ("plain", "It is.", None, None, 2, None, "report", *[False] * 5, True, None),
+            ("plain", "It is.", None, None, 2, None, "report", *[False] * 3, True, None),
         ),
         (
             LongRunningFunctionTool(work, name="long", description="Later.", retries=None, on_interrupted="ask"),
-            ("long", "Later.", None, None, None, None, "ask", False, False, True, False, False, False, None),
+            ("long", "Later.", None, None, None, None, "ask", False, False, True, False, None),
         ),
         (
             FunctionTool(work, timeout_s=3, retries=0, max_concurrency=1, sequential=True),
-            ("work", "Work.", 3, None, 0, 1, "report", False, True, False, False, True, False, None),
+            ("work", "Work.", 3, None, 0, 1, "report", False, True, False, False, None),
         ),
-        (exit_loop, ("exit_loop", exit_loop.description, None, None, 2, None, "rerun", *[False] * 6, None)),
+        (exit_loop, ("exit_loop", exit_loop.description, None, None, 2, None, "rerun", *[False] * 4, None)),
         (
             get_user_choice,
             (
                 *("get_user_choice", get_user_choice.description, None, None, 2, None, "rerun"),
-                *(False, False, True, False, False, False, None),
+                *(False, False, True, False, None),
             ),
         ),
-        (request_input, ("request_input", request_input.description, None, None, 2, None, "rerun", *[False] * 6, None)),
+        (request_input, ("request_input", request_input.description, None, None, 2, None, "rerun", *[False] * 4, None)),
     ],
     ids=lambda value: value.name if isinstance(value, BaseTool) else "",
 )
@@ -180,13 +180,6 @@ def test_what_cannot_be_a_tool_is_told_why(func: Any, options: dict[str, Any], m
     with pytest.raises(ConfigurationError) as caught:
         FunctionTool(func, **options)
     assert str(caught.value) == message
-
-
-@pytest.mark.parametrize(("func", "run_in"), [(later, "loop"), (later, None), (work, "thread")])
-def test_where_a_function_may_run(func: Any, run_in: Any) -> None:
-    """An async function runs in trio's thread, whether that is said or not; a sync one in either."""
-    tool = FunctionTool(func, run_in=run_in)
-    assert (tool.cancel_on_interrupt, tool.streams) == (True, func is stream)
 
 
 @pytest.mark.parametrize("answer", [True, False, 1, ""])
