@@ -15,7 +15,7 @@ Rules
 * The order in the log is the order of the conversation. Where a server reports the end of a transcript (OpenAI), the
   end of a response waits for the transcript of the user's earlier utterances, for at most `TRANSCRIPT_WAIT_S`.
 * An interruption is shown first, by a partial event. Until the caller asks for the next event, it can report how much
-  was played (`LiveRun.played`); the stored text ends there. Without a report all audio counts that the caller was given.
+  was played (`LiveRun.played`); the stored text ends there. Without a report all audio that the caller has counts.
 * A content of the user is stored, then sent. Until the server has it, it is sent again over the next connection of the
   same session; a new session is given the log as its history.
 * However the conversation is left, what was said by then is stored, without waiting for the caller.
@@ -27,7 +27,7 @@ dropped), and several responses that wait at the client's loudspeaker: an interr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import aclosing, suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -37,9 +37,24 @@ import trio
 
 from .._values import MAKE, changed
 from .._window import Extended
-from ..errors import InvalidMessageError, MinirunError, ModelConnectionError, ModelError, ModelRequestError, StorageError
+from ..errors import (
+    InvalidMessageError,
+    MinirunError,
+    ModelConnectionError,
+    ModelError,
+    ModelRequestError,
+    StorageError,
+)
 from ..events import NO_ACTIONS, Event, EventActions, seq_of
-from ..models import ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection, LlmRequest, LlmRequestDraft, LlmResponse
+from ..models import (
+    ActivityEnd,
+    ActivityStart,
+    AudioStreamEnd,
+    BaseLlmConnection,
+    LlmRequest,
+    LlmRequestDraft,
+    LlmResponse,
+)
 from ..runtime import InvocationContext
 from ..runtime._failure import leaves
 from ..runtime._hook_calls import ask, expect
@@ -67,16 +82,16 @@ SHORT_S = 1.0
 SHORT_IN_A_ROW = 5
 # A server that reports so many errors in a row answers nothing any more.
 ERRORS_IN_A_ROW = 100
-# The wait for the transcript of the user's utterance, before the response to it is stored: OpenAI transcribes by another
-# model, which takes about a second.
+# The wait for the transcript of the user's utterance, before the response to it is stored: OpenAI transcribes by
+# another model, which takes about a second.
 TRANSCRIPT_WAIT_S = 2.0
 # After the input is closed: the wait for a transcript, and from the end of audio to a response.
 LAST_TRANSCRIPT_S = 5.0
 LAST_AUDIO_S = 2.0
 # The time that the caller has to report what was played, from the partial event that is `interrupted`.
 REPORT_S = 2.0
-# From a failure of the sender until it is reported, if the reader has not reported the loss: what the server said before
-# it is taken first.
+# From a failure of the sender until it is reported, if the reader has not reported the loss: what the server said
+# before it is taken first.
 LOSS_S = 2.0
 # Between two looks for messages that other tasks and processes have sent into the run (`Runner.send`).
 MESSAGES_S = 2.0

@@ -173,7 +173,7 @@ class Inbox:
 
     def drop_audio(self) -> float:
         """Drop the audio that waits: its response is interrupted. Return its length in milliseconds."""
-        self._entries = deque(_Entry(_without_audio(item), 0.0) if ms else _Entry(item, 0.0) for item, ms in self._entries)
+        self._entries = deque(_Entry(_without_audio(item) if ms else item, 0.0) for item, ms in self._entries)
         dropped, self._audio_ms = self._audio_ms, 0.0
         self._bringers.unpark_all()
         return dropped

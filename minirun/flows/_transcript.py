@@ -122,9 +122,8 @@ class Transcript:
             heard = str((event.custom_metadata or {}).get("heard") or _NO_TEXT)
             self._contents = list(self._contents)  # requests that were made before keep what they have shown
             self._contents[place] = changed(self._contents[place], parts=FrozenTuple([Part(text=heard)]))
-        elif "cut_seq" not in live and event.output_transcription is not None and not event.interrupted:
-            if is_visible(event.branch, self._branch):
-                self._take(event, Content(role="model", parts=[Part(text=_NO_TEXT)]))
+        elif event.output_transcription is not None and not event.interrupted and is_visible(event.branch, self._branch):
+            self._take(event, Content(role="model", parts=[Part(text=_NO_TEXT)]))
 
     def contents(self, *, asks: bool = True) -> Window[Content] | Extended[Content]:
         """What the model is shown if it is asked now: what it has been shown, shared, and what stands for the rest.

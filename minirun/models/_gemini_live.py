@@ -65,8 +65,8 @@ class GeminiLive(BaseLlm):
             `.../v1alpha`.
         api_key: The key, or a function, sync or async, that returns the one to use now. For Vertex AI it is an access
             token, which expires: write a function.
-        ignore: Names of settings (`{"labels"}`), also of `RunConfig` (`{"session_resumption.transparent"}`), to leave out where
-            the API does not have them. Without it, a connection with such a setting is refused.
+        ignore: Names of settings (`{"labels"}`), also of `RunConfig`, to leave out where the API does not have them.
+            Without it, a connection with such a setting is refused.
         headers: More headers for every connection.
         timeout_s: How long it may take until the session is set up, in seconds; a request's `http_options.timeout`
             counts instead.

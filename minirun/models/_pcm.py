@@ -50,8 +50,8 @@ def check_media(blob: Blob) -> None:
     if blob.mime_type.lower().startswith("image/"):
         return
     if rate_of(blob.mime_type, DEFAULT_RATE) is None:
-        msg = f"a live run takes 'audio/pcm;rate=16000' (PCM16, one channel) or 'image/...', not {brief(blob.mime_type)}"
-        raise InvalidMessageError(f"{msg}; convert the audio")
+        takes = "a live run takes 'audio/pcm;rate=16000' (PCM16, one channel) or 'image/...'"
+        raise InvalidMessageError(f"{takes}, not {brief(blob.mime_type)}; convert the audio")
     if len(blob.data) % SAMPLE_BYTES:
         msg = f"{len(blob.data)} bytes are not whole samples of {SAMPLE_BYTES} bytes"
         raise InvalidMessageError(f"{msg}; keep the last byte for the next piece")

@@ -1,8 +1,8 @@
 """
 A live run. It is entered and left as every run is; in between, both sides send at any time.
 
-It begins with an event of the user without content (`live["begins"]`), by which a later run recognizes it: a live run is
-never resumed, and its open requests are closed. It holds the lease of the session until it is left; other tasks and
+It begins with an event of the user without content (`live["begins"]`), by which a later run recognizes it: a live run
+is never resumed, and its open requests are closed. It holds the lease of the session until it is left; other tasks and
 processes send by `Runner.send`.
 """
 

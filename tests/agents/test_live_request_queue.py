@@ -27,6 +27,7 @@ def sound(ms: int, rate: int = 16_000) -> Blob:
     return Blob(data=b"\1\0" * (ms * rate // 1000), mime_type=f"audio/pcm;rate={rate}")
 
 
+CALL = Content(role="user", parts=[Part(function_call=FunctionCall(name="f"))])
 IMAGE = Blob(data=b"jpeg", mime_type="image/jpeg")
 
 
@@ -187,7 +188,7 @@ def test_a_queue_serves_one_run() -> None:
     ("fields", "error", "found"),
     [
         ({"content": 3}, InvalidMessageError, "content"),
-        ({"content": Content(role="user", parts=[Part(function_call=FunctionCall(name="f"))])}, InvalidMessageError, "call"),
+        ({"content": CALL}, InvalidMessageError, "call"),
         ({"blob": b"x"}, InvalidMessageError, "send_content"),
         ({"blob": Blob(data=b"x", mime_type="video/mp4")}, InvalidMessageError, "video/mp4"),
         ({"blob": Blob(data=b"x", mime_type="audio/pcm")}, InvalidMessageError, "whole samples"),

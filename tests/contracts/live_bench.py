@@ -17,6 +17,7 @@ from minirun.models import (
     LlmRequest,
     LlmResponse,
 )
+from minirun.testing._llm_contract import next_response
 from minirun.types import (
     Blob,
     Content,
@@ -26,7 +27,6 @@ from minirun.types import (
     GenerateContentConfig,
     Part,
 )
-from minirun.testing._llm_contract import next_response
 
 __all__ = [
     "HISTORY", "MANUAL", "TOOL", "Line", "LiveBench", "is_piece", "opened", "refused", "results", "says", "sound",

@@ -11,14 +11,13 @@ import pytest
 import trio
 
 from minirun import Event, InMemorySessionService, LlmAgent, RunConfig, Runner, SqliteSessionService, ToolContext
-from minirun.errors import IdleTimeoutError, InvalidMessageError, InvocationEndedError, NotResumableError
+from minirun.errors import IdleTimeoutError, InvalidMessageError, NotResumableError
 from minirun.runners._live_run import LiveRun
 from minirun.sessions import BaseSessionService, InvocationStatus
 from minirun.testing import LiveSent, ScriptedLive, ScriptedLlm, call, drop
 from minirun.tools import FunctionTool, LongRunningFunctionTool
 from minirun.types import Content, FunctionResponse, Part
 
-from ..helpers import shown
 from ..live_runs import DIALECTS, PLACE, live_runner, log, sent, stored
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
@@ -551,10 +550,10 @@ async def test_recovery_closes_the_requests_of_a_live_run_that_died(tmp_path: Pa
     async with SqliteSessionService(tmp_path / "sessions.db") as service:
         runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
         async with trio.open_nursery() as nursery, runner.run_live(**PLACE).supervised(None) as live:
-            nursery.start_soon(Talk(live).read)  # type: ignore[arg-type]
             await live.send("call pay 7")
-            while not live.pending:
-                await trio.sleep(0.01)
+            async for _ in live:
+                if live.pending:
+                    break
             (request,) = live.pending
             nursery.cancel_scope.cancel()
         (dead,) = await service.list_invocations(app_name="app", status=InvocationStatus.INTERRUPTED)
@@ -582,4 +581,5 @@ async def test_requests_of_other_runs_stay_open_when_a_live_run_begins(autojump_
     async with conversation(runner) as talk:
         await talk.live.send_text("hello")
         await talk.quiet()
-    assert [each.invocation_id for each in await runner.session_service.list_pending(app_name="app", **PLACE)] == [run.invocation_id]
+    (still,) = await runner.session_service.list_pending(app_name="app", **PLACE)
+    assert still.invocation_id == run.invocation_id

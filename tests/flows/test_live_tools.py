@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 import trio
 
-from minirun import LiveRequestQueue, LlmAgent, SequentialAgent
-from minirun.errors import ConfigurationError, FatalError
-from minirun.testing import LiveSent, ScriptedLive, ScriptedLlm, call, hear, pause, say
-from minirun.tools import FunctionTool, LongRunningFunctionTool
+from minirun import LlmAgent, SequentialAgent
+from minirun.testing import LiveSent, ScriptedLive, call
 
-from ..live_runs import DIALECTS, PLACE, live_runner, log, runner_of, sent, stored
-from .test_live_questions import conversation, talkative
+from ..live_runs import DIALECTS, runner_of, sent
+from .test_live_questions import conversation
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
 

@@ -41,8 +41,8 @@ from minirun.types import (
     Part,
 )
 
-from ..contracts.live_contract import LiveBench, live_connection_checks
 from ..cancelled_steps import cancelled_everywhere
+from ..contracts.live_contract import LiveBench, live_connection_checks
 from ..provider_servers.openai_realtime import (
     KEY,
     Call,

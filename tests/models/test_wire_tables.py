@@ -18,7 +18,7 @@ from minirun.models._wire_openai_chat import ChatWire
 from minirun.models._wire_openai_responses import ResponsesWire
 
 from ..tables import kept
-from ..wire_tables import PLAIN, WIRES, answered, by_case, failed, kept_requests, problem_with_answer, sent
+from ..wire_tables import PLAIN, WIRES, answered, failed, kept_requests, problem_with_answer, sent
 
 ANSWERING = [name for name in WIRES if name != "compatible"]  # which reads as the other one does
 

@@ -73,7 +73,7 @@ def deciding(*arguments: Any, **named: Any) -> None:
         ),
         (
             LlmAgent(name="a", model=ScriptedLive([]), output_schema={"type": "object"}),
-            "output_schema of agent 'a' needs whole responses, and has no effect in a live run; leave it out, or use ru",
+            "output_schema of agent 'a' needs whole responses, and has no effect in a live run; leave it out, or use r",
         ),
         (
             LlmAgent(name="a", model=ScriptedLive([]), output_validator=lambda context, answer: None),

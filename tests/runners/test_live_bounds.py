@@ -11,15 +11,13 @@ from trio.testing import MockClock
 
 from minirun import (
     BaseAgent,
-    InMemoryRunner,
     InMemorySessionService,
     InvocationContext,
     LlmAgent,
     Runner,
-    SequentialAgent,
 )
 from minirun.errors import ModelError
-from minirun.testing import ScriptedLive, call, error, pause, say
+from minirun.testing import ScriptedLive, error, pause, say
 from minirun.testing._live_dialects import DialectName
 
 from ..live_client import both, conversing, is_sound, lines, new_runner, sent_of, stored

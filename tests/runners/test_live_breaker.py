@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import InMemorySessionService, LlmAgent, RunConfig, Runner
+from minirun import RunConfig
 from minirun.agents import LiveRequest
 from minirun.errors import (
     IdleTimeoutError,
@@ -18,11 +18,10 @@ from minirun.errors import (
     ModelConnectionError,
     ModelError,
     ModelRequestError,
-    StorageError,
 )
 from minirun.models import BaseLlm, BaseLlmConnection, LlmRequest, LlmResponse
 from minirun.models._live import Realtime
-from minirun.testing import ScriptedLive, call, drop, handle, hear, pause, say
+from minirun.testing import ScriptedLive, call, drop, handle, pause, say
 from minirun.testing._live_dialects import DialectName
 from minirun.types import Blob, Content, FunctionResponse, Part, Transcription
 

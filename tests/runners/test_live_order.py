@@ -8,11 +8,11 @@ from trio.testing import MockClock
 
 from minirun import RunConfig
 from minirun.models import LlmResponse
-from minirun.testing import ScriptedLive, ScriptedLlm, call, cancel_calls, hear, pause, say
+from minirun.testing import ScriptedLive, call, cancel_calls, hear, pause, say
 from minirun.testing._live_dialects import DialectName
 from minirun.types import Blob, Content, FunctionCall, Part, Transcription
 
-from ..live_client import both, conversing, is_over, lines, new_runner, sent_of, stored
+from ..live_client import both, conversing, lines, new_runner, sent_of, stored
 
 
 def spoken(*item_ids: str) -> list[LlmResponse]:

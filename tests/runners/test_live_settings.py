@@ -24,7 +24,7 @@ from minirun.testing import ScriptedLlm
 
 # What ADK's live settings are called in google.genai.types; fields of these that are refused here are so by name.
 SETTINGS = (
-    "AudioTranscriptionConfig", "AutomaticActivityDetection", "ContextWindowCompressionConfig", 
+    "AudioTranscriptionConfig", "AutomaticActivityDetection", "ContextWindowCompressionConfig",
     "PrebuiltVoiceConfig", "RealtimeInputConfig", "SessionResumptionConfig", "SlidingWindow",
     "SpeechConfig", "VoiceConfig",
 )  # fmt: skip
