@@ -122,7 +122,9 @@ class Transcript:
             heard = str((event.custom_metadata or {}).get("heard") or _NO_TEXT)
             self._contents = list(self._contents)  # requests that were made before keep what they have shown
             self._contents[place] = changed(self._contents[place], parts=FrozenTuple([Part(text=heard)]))
-        elif event.output_transcription is not None and not event.interrupted and is_visible(event.branch, self._branch):
+        elif event.output_transcription is None or event.interrupted:
+            return
+        elif is_visible(event.branch, self._branch):
             self._take(event, Content(role="model", parts=[Part(text=_NO_TEXT)]))
 
     def contents(self, *, asks: bool = True) -> Window[Content] | Extended[Content]:

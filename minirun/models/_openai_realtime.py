@@ -65,8 +65,8 @@ class OpenAIRealtime(BaseLlm):
         base_url: Where the API is, with `/v1`; Azure's is `https://NAME.openai.azure.com/openai/v1`.
         api_key: The key, or a function, sync or async, that returns the one to use now. It is asked for each
             connection.
-        ignore: Names of settings (`{"temperature"}`), also of `RunConfig`, to leave out where the API does not have them.
-            Without it, a connection with such a setting is refused.
+        ignore: Names of settings (`{"temperature"}`), also of `RunConfig`, to leave out where the API does not have
+            them. Without it, a connection with such a setting is refused.
         transcription: What transcribes the user's speech, in the API's own words: `{"model": "gpt-transcribe",
             "prompt": ...}`.
         turn_detection: How the server detects the user's voice, in the API's own words: `{"type": "semantic_vad",

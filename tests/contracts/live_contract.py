@@ -1,8 +1,8 @@
 """
 The contract of a live connection: the checks of `BaseLlmConnection` that each adapter, and the scripted one, passes.
 
-A bench has the model, and tells the fake server behind it what to do; a check opens some ten connections, and closes and
-loses them. Nothing waits but for what must come, so the checks hold on any clock.
+A bench has the model, and tells the fake server behind it what to do; a check opens some ten connections, and closes
+and loses them. Nothing waits but for what must come, so the checks hold on any clock.
 """
 
 from __future__ import annotations
