@@ -103,7 +103,7 @@ async def talks(world: World) -> None:
         return "seen"
 
     def agent() -> BaseAgent:
-        tools = [FunctionTool(pay, require_confirmation=True), look]
+        tools: list[Any] = [FunctionTool(pay, require_confirmation=True), look]
         return LlmAgent(name="guide", model=server(world, dialect), tools=tools)
 
     async def user(runner: Runner) -> None:

@@ -162,6 +162,7 @@ class Conversation:
         self._utterance_count = 0
         self._held: deque[LlmResponse] = deque()  # that wait for a transcript
         self._held_until = float("inf")
+        self._held_after = 0  # the number of the last utterance whose transcript they wait for
         self._quiet_at = 0.0  # when the end of audio will have led to a response, on trio's clock
         self._closed_at = 0.0
         self._has_audio = False  # was sent since the client has reported its end
@@ -339,7 +340,8 @@ class Conversation:
         if response is not None:
             committer = self.context._invocation.committer
             dropped = committer.withdraw_partials(
-                lambda event: event.id == response.event_id and event.output_transcription is None
+                lambda event: event.id == response.event_id
+                and not (event.interrupted or event.output_transcription is not None)
             )
             response.unread_ms += sum(length_ms(event.content, self.inbox.rate) for event in dropped)
             response.unread_chars += sum(len(event.text) for event in dropped)
@@ -772,8 +774,8 @@ class Conversation:
         )
         if answer is None:
             return False
-        told = {"error_code": answer.error_code, "error_message": answer.error_message}
-        await self.emit(Event(id=event_id, content=answer.content, **told, turn_complete=True, live={}), closing=True)
+        event = Event(id=event_id, content=answer.content, error_code=answer.error_code, turn_complete=True, live={})
+        await self.emit(changed(event, error_message=answer.error_message), closing=True)
         return True
 
     # --- sending
@@ -840,8 +842,8 @@ class Conversation:
             try:
                 await shared.calls.reply(content, entry.id or f"m-{self.context._invocation.env.new_id('message')}")
             except InvalidMessageError as error:
-                told = {"error_code": "INVALID_MESSAGE", "error_message": str(error)}
-                await self.emit(Event(partial=True, **told, live={}))
+                told = Event(partial=True, error_code="INVALID_MESSAGE", error_message=str(error), live={})
+                await self.emit(told)
             return
         stored = await self._store_message(content, entry)
         shared.unsent = None  # it is stored: from here on it is in the history, or in the outbox
@@ -943,18 +945,19 @@ class Conversation:
 
     async def _store_rest(self) -> None:
         """Store what is unfinished when the conversation is left, without waiting for the caller."""
-        for response in self.inbox.drop_responses():
-            self._utterance_of(response)
+        for left in self.inbox.drop_responses():
+            self._utterance_of(left)
         try:
             for utterance in list(self._utterances.values()):
                 await self._store_utterance(utterance, closing=True)
             if self._newest is not None and not self.is_over:  # the caller leaves, and may have reported what it played
-                response, seq = self._newest
+                newest, seq = self._newest
+                played_ms = self.shared.played_ms(newest.item_id)
+                if played_ms is not None and played_ms < newest.audio_ms:
+                    await self._store_cut(newest, seq, played_ms, closing=True)
+            response = self._response
+            if response is not None and (response.text or response.is_spoken):
                 played_ms = self.shared.played_ms(response.item_id)
-                if played_ms is not None and played_ms < response.audio_ms:
-                    await self._store_cut(response, seq, played_ms, closing=True)
-            if self._response is not None and (self._response.text or self._response.is_spoken):
-                response, played_ms = self._response, self.shared.played_ms(self._response.item_id)
                 has_ended = any(held.turn_complete and not held.interrupted for held in self._held)
                 if has_ended and (played_ms is None or played_ms >= response.audio_ms):
                     event = self._event(response, response.text, turn_complete=True)

@@ -563,8 +563,8 @@ async def test_recovery_closes_the_requests_of_a_live_run_that_died(tmp_path: Pa
         async with runner.run_async(**PLACE, new_message="are you there?") as run:
             assert (await run.wait()).text == "Here I am."  # type: ignore[union-attr]
         events = await stored(runner)
-        begins = next(event.seq for event in events if event.text == "are you there?")
-        closed = [event.seq for event in events if event.get_function_responses()]
+        begins = next(place for place, event in enumerate(events) if event.text == "are you there?")
+        closed = [place for place, event in enumerate(events) if event.get_function_responses()]
         assert len(closed) == 2
         assert max(closed) < begins
         assert await runner.session_service.list_pending(app_name="app", **PLACE) == []

@@ -162,9 +162,9 @@ class Plain(BaseTool):
 
 
 def test_what_a_tool_of_an_own_class_is_by_default() -> None:
-    """It is asked nothing, limited by nothing, and part of no live run."""
+    """It is asked nothing, and limited by nothing."""
     tool = Plain(name="plain", description="")
-    assert (tool.streams, tool.cancel_on_interrupt, tool.is_long_running) == (False, False, False)
+    assert tool.is_long_running is False
     assert (tool.retries, tool.on_interrupted, tool.sequential) == (2, "report", False)
     assert (tool.timeout_s, tool.retry, tool.max_concurrency) == (None, None, None)
     assert tool.require_confirmation is False
