@@ -14,8 +14,8 @@ Rules
 * An utterance of either side is one event, stored when it is complete or cut off. Pieces are partial events.
 * The order in the log is the order of the conversation. Where a server reports the end of a transcript (OpenAI), the
   end of a response waits for the transcript of the user's earlier utterances, for at most `TRANSCRIPT_WAIT_S`.
-* An interruption is shown first, by a partial event. Until the caller asks for the next event, it can report how much
-  was played (`LiveRun.played`); the stored text ends there. Without a report all audio that the caller has counts.
+* An interruption is shown first, by a partial event. Before the caller requests the next event, it can report the audio
+  that was played (`LiveRun.played`); the stored text ends there. Without a report all audio that the caller has counts.
 * A content of the user is stored, then sent. Until the server has it, it is sent again over the next connection of the
   same session; a new session is given the log as its history.
 * However the conversation is left, what was said by then is stored, without waiting for the caller.
@@ -80,7 +80,7 @@ LIFETIME_SHARE = 0.8
 LONG_S = 10.0
 SHORT_S = 1.0
 SHORT_IN_A_ROW = 5
-# A server that reports so many errors in a row answers nothing any more.
+# A run fails after so many errors of the server in a row.
 ERRORS_IN_A_ROW = 100
 # The wait for the transcript of the user's utterance, before the response to it is stored: OpenAI transcribes by
 # another model, which takes about a second.
@@ -88,10 +88,10 @@ TRANSCRIPT_WAIT_S = 2.0
 # After the input is closed: the wait for a transcript, and from the end of audio to a response.
 LAST_TRANSCRIPT_S = 5.0
 LAST_AUDIO_S = 2.0
-# The time that the caller has to report what was played, from the partial event that is `interrupted`.
+# From the partial event that is `interrupted`: the time in which the caller can report the played audio.
 REPORT_S = 2.0
-# From a failure of the sender until it is reported, if the reader has not reported the loss: what the server said
-# before it is taken first.
+# From a failure of the sender until it counts as a loss. The reader normally reports the loss earlier, after all
+# responses that it has read.
 LOSS_S = 2.0
 # Between two looks for messages that other tasks and processes have sent into the run (`Runner.send`).
 MESSAGES_S = 2.0
@@ -103,7 +103,7 @@ class Signal(Enum):
     CLOSE = auto()  # the input queue is closed, and everything before is sent
     INTERRUPT = auto()  # by the program
     SPEECH = auto()  # the client reports that the user begins to speak
-    ASKED = auto()  # a content is sent: what the user has said before is complete
+    ASKED = auto()  # a content is sent, so the user's utterances before it are complete
 
 
 @attrs.frozen
@@ -232,22 +232,24 @@ class Conversation:
         is_of_use = is_planned or self._has_progress or lasted_s >= LONG_S
         if not is_planned:
             self.shared.queue.drop_audio()
-        error = found[0] if found else ModelConnectionError("the server ends live connections at once")
-        is_again = isinstance(error, RETRIED)
+        cause: Exception = ModelConnectionError("the server ends live connections at once")
+        if found and isinstance(found[0], ModelError):  # as all are
+            cause = found[0]
+        is_again = isinstance(cause, RETRIED)
         if is_of_use and self._short <= SHORT_IN_A_ROW:
             self._attempts = 0
             if is_again:
                 return
-        elif handle is not None and handle == self._handle and isinstance(error, ModelRequestError):
+        elif handle is not None and handle == self._handle and isinstance(cause, ModelRequestError):
             self._handle = None  # it does not lead back: a new session is given the history
             return
         self._attempts += 1
-        if not is_again or not await is_retried(self.agent, self.context, self.next_id("again"), error, self._attempts):
-            raise error
+        if not is_again or not await is_retried(self.agent, self.context, self.next_id("again"), cause, self._attempts):
+            raise cause
 
     async def _request(self, handle: str | None) -> tuple[Toolbox, LlmRequest]:
         box, config, instruction = await setup(self.agent, self.context)
-        if self.agent.static_instruction is not None and instruction:  # there is no prompt for the second one
+        if self.agent.static_instruction is not None and instruction:  # a live model has one instruction
             config = changed(config, system_instruction=f"{config.system_instruction}\n\n{instruction}")
         own = own_tools(self)
         self.tools = {**box.tools, **own}
@@ -276,7 +278,7 @@ class Conversation:
         return is_planned
 
     async def _begin(self, connection: BaseLlmConnection, handle: str | None) -> None:
-        """Store that there is a connection, and tell a new session what was said before."""
+        """Store an event for the connection, and send the history to a new session."""
         shared, capabilities = self.shared, connection.capabilities
         shared.connections += 1
         shared.input_rate = capabilities.input_rate
@@ -304,7 +306,7 @@ class Conversation:
             await connection.send_history(list(contents), answer=self._is_owed)
 
     async def _lose(self) -> None:
-        """Store what a lost connection has left unfinished."""
+        """Store the utterances and the response that a lost connection has left incomplete."""
         await self._release()
         for response in self.inbox.drop_responses():  # of a connection that this side has left
             if response.input_transcription is not None:
@@ -329,7 +331,7 @@ class Conversation:
         self.inbox.post(Lost(error))
 
     def _drop_unread(self) -> None:
-        """Drop the audio of a response that is interrupted: what this task and the caller have not taken yet."""
+        """Drop the audio of an interrupted response that neither this task nor the caller has taken."""
         dropped_ms = self.inbox.drop_audio()
         if not self._discards:  # else it came after the response was cut
             self._unread_ms += dropped_ms
@@ -361,7 +363,7 @@ class Conversation:
             elif isinstance(item, LlmResponse):
                 await self._take(item)
             elif isinstance(item, Results):
-                await self._take_results(item)
+                await shared.calls.tell(self, item)
             elif isinstance(item, Lost):
                 if item.error is not None:
                     raise item.error
@@ -400,7 +402,7 @@ class Conversation:
         return min(due, self._leaves_at, closing, trio.current_time() + MESSAGES_S)
 
     async def _take_time(self) -> None:
-        """Do what is due."""
+        """Handle a deadline of `_looks_at`."""
         if trio.current_time() >= self.shared.closes_at:
             await self._lose()
             self.shared.is_over = True
@@ -416,7 +418,7 @@ class Conversation:
         if response.content is not None or response.input_transcription is not None or response.turn_complete:
             self._has_progress = True
         if response.speech_started:
-            await self._release()  # the next utterance begins: what it waits for was said before
+            await self._release()  # the next utterance begins: the wait for the previous one ends
         is_heard = response.speech_started or response.speech_stopped or response.input_transcription is not None
         if is_heard:
             await self._hear(response)
@@ -504,7 +506,7 @@ class Conversation:
         try:
             self.context._invocation.budgets.spend_llm_call()
         except Exception:
-            await self._cancel_response()  # the limit is reached: the model need not go on
+            await self._cancel_response()  # the limit is reached
             raise
         self._errors, self._unread_ms, self._quiet_at = 0, 0.0, 0.0
         self._awaits_end = False
@@ -525,9 +527,6 @@ class Conversation:
         else:
             await self._store_response(None)
         await self.shared.calls.start(self, response)
-
-    async def _take_results(self, results: Results) -> None:
-        await self.shared.calls.tell(self, results)
 
     async def _take_end(self, response: LlmResponse) -> None:
         """The turn of the model is over."""
@@ -579,7 +578,7 @@ class Conversation:
         return await self.emit(event, closing=closing)
 
     async def _store_error(self, response: LlmResponse) -> None:
-        """Store that a response has failed, or what was sent last; the connection goes on."""
+        """Store the failure of a response, or of the last message. The connection stays open."""
         is_over = bool(response.turn_complete) and self._response is None and not self._awaits_end
         self._is_owed = self._is_owed and not is_over
         event = Event(
@@ -647,7 +646,7 @@ class Conversation:
         """
         Interrupt the newest complete response, which the client may still play: OpenAI makes audio faster than that.
 
-        Its event is stored, so another one tells what was played, if the client reports it.
+        Its event is stored, so a second event has the client's report, if there is one.
         """
         newest, self._newest = self._newest, None
         if newest is None:
@@ -659,7 +658,7 @@ class Conversation:
             await self._truncate(response, played_ms)
 
     async def _store_cut(self, response: LiveResponse, seq: int, played_ms: float, *, closing: bool = False) -> None:
-        """Store how much was played of a response that is stored already, as event *seq*."""
+        """Store the played part of a response that is stored already, as event *seq*."""
         heard, unheard = response.split(played_ms)
         live = {"item_id": response.item_id, "cut_seq": seq}
         told = {"heard": heard, "unheard": unheard}
@@ -674,7 +673,7 @@ class Conversation:
         return self.shared.played_ms(response.item_id)
 
     async def _truncate(self, response: LiveResponse, played_ms: float | None) -> None:
-        """Report to a server that cannot know it how much was played."""
+        """Report the played length to a server that does not know it."""
         connection = self._connection
         is_known = response.session is self.session and response.item_id != response.event_id
         if connection is None or connection.capabilities.knows_playback or not is_known:
@@ -688,7 +687,7 @@ class Conversation:
     # --- the user
 
     async def _hear(self, response: LlmResponse) -> None:
-        """Take what the server understands of the user's speech."""
+        """Handle the server's report of the user's speech."""
         item_id, spoken = response.item_id, response.input_transcription
         self.shared.is_active()
         if response.speech_started:
@@ -710,7 +709,7 @@ class Conversation:
             self._is_owed = True
 
     def _utterance_of(self, response: LlmResponse) -> Utterance | None:
-        """Add what the server understands to its utterance; None if it is the end of one that is stored."""
+        """Add a piece of transcript to its utterance; None if the response only ends a stored one."""
         item_id, spoken = response.item_id, response.input_transcription
         text = None if spoken is None else spoken.text
         if item_id not in self._utterances:
@@ -733,7 +732,7 @@ class Conversation:
         return any(utterance.number <= number for utterance in self._utterances.values())
 
     async def _store_utterances(self, *, can_cancel: bool = True) -> None:
-        """Store what the user has said, where the server does not report its end."""
+        """Store the user's utterances, where the server does not report their end."""
         if not self._finishes_transcripts:
             for utterance in list(self._utterances.values()):
                 await self._store_utterance(utterance, can_cancel=can_cancel)
@@ -790,11 +789,11 @@ class Conversation:
         self._may_send.set()
 
     async def _send_all(self, connection: BaseLlmConnection) -> None:
-        """Send what the provider's session lacks, then the input, until the queue is closed."""
+        """Send the outbox, then the input, until the queue is closed."""
         shared = self.shared
         try:
             await self._send_again(connection)
-            if shared.is_speaking:  # an earlier connection was told
+            if shared.is_speaking:  # it was sent over an earlier connection
                 async with self._lock:
                     await connection.send_realtime(ActivityStart())
             while True:
@@ -885,7 +884,7 @@ class Conversation:
                     sent.is_sent = True
 
     async def _send_again(self, connection: BaseLlmConnection) -> None:
-        """Send what the session lacks. If it lacks nothing, its response was lost: the model is asked to continue."""
+        """Send the outbox. If it is empty, but a response was lost, the model is asked to continue."""
         is_lost = self._is_resumed and self._is_owed and all(sent.content is None for sent in self._outbox)
         await self._send_outbox(connection)
         if is_lost:
@@ -944,13 +943,13 @@ class Conversation:
             self.is_showing -= 1
 
     async def _store_rest(self) -> None:
-        """Store what is unfinished when the conversation is left, without waiting for the caller."""
+        """Store incomplete utterances when the conversation is left, without waiting for the caller."""
         for left in self.inbox.drop_responses():
             self._utterance_of(left)
         try:
             for utterance in list(self._utterances.values()):
                 await self._store_utterance(utterance, closing=True)
-            if self._newest is not None and not self.is_over:  # the caller leaves, and may have reported what it played
+            if self._newest is not None and not self.is_over:  # the caller leaves, perhaps after a report
                 newest, seq = self._newest
                 played_ms = self.shared.played_ms(newest.item_id)
                 if played_ms is not None and played_ms < newest.audio_ms:

@@ -17,8 +17,8 @@ from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 
 from minirun.errors import ModelRequestError
 from minirun.models import ActivityEnd, ActivityStart, LiveConnectConfig, LlmResponse
-from minirun.models._wire_openai_realtime import Conversation
 from minirun.models._pcm import rate_of
+from minirun.models._wire_openai_realtime import Conversation
 from minirun.models._wire_openai_session import RealtimeApi
 from minirun.types import Blob, Content, FileData, FunctionCall, FunctionResponse, GenerateContentConfig, Part
 
