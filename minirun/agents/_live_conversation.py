@@ -355,7 +355,7 @@ class Conversation:
             if trio.current_time() >= self._leaves_at and self._is_at_rest and not self.inbox.has_items:
                 self._reason = "go_away" if self._reason == "go_away" else "lifetime"
                 return True
-            item: Any = None
+            item: object = None
             with trio.move_on_at(self._looks_at()):
                 item = await self.inbox.take()
             if item is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import trio
 
@@ -122,7 +122,7 @@ def length_ms(content: Content | None, rate: int) -> float:
 
 
 class _Entry(NamedTuple):
-    item: Any
+    item: object
     ms: float
 
 
@@ -146,7 +146,7 @@ class Inbox:
         """True if an item can be taken without a wait."""
         return bool(self._entries)
 
-    def post(self, item: Any) -> None:
+    def post(self, item: object) -> None:
         """Add an item."""
         self._entries.append(_Entry(item, 0.0))
         self._readers.unpark()
@@ -161,7 +161,7 @@ class Inbox:
         self._entries.append(_Entry(response, ms))
         self._readers.unpark()
 
-    async def take(self) -> Any:
+    async def take(self) -> object:
         """Return the next item; wait for it."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while not self._entries:
@@ -173,7 +173,10 @@ class Inbox:
 
     def drop_audio(self) -> float:
         """Drop the audio that waits: its response is interrupted. Return its length in milliseconds."""
-        self._entries = deque(_Entry(_without_audio(item) if ms else item, 0.0) for item, ms in self._entries)
+        self._entries = deque(
+            _Entry(_without_audio(item) if ms and isinstance(item, LlmResponse) else item, 0.0)
+            for item, ms in self._entries
+        )
         dropped, self._audio_ms = self._audio_ms, 0.0
         self._bringers.unpark_all()
         return dropped
