@@ -158,8 +158,6 @@ LATER = frozenset(
         "agents._guardrails",
         "agents._instructions",
         "agents._live_config",
-        "agents._live_hooks",
-        "agents._live_questions",
         "agents._llm_fields",
         "agents._model_callbacks",
         "agents._model_retry",
