@@ -407,10 +407,16 @@ OF_RUN_CONFIG: dict[str, str] = {
     **dict.fromkeys(("http_options", "labels"), _CONFIG_OPTION),
     "service_tier": f"{_CONFIG_OPTION} with extra_body",
     "avatar_config": "no adapter shows a face; leave it out",
+    **dict.fromkeys(("enable_affective_dialog", "proactivity"), "live runs are plain conversations here; leave it out"),
+    "explicit_vad_signal": "what the server reports of the user's voice is used anyway; leave it out",
+    "history_config": "the runtime sends the history itself; leave it out",
     "include_thoughts_from_other_agents": "models are told what others said, not what they thought; leave it out",
     "model_input_context": "add to llm_request.contents in a before_model_callback",
     "save_input_blobs_as_artifacts": "write App(plugins=[SaveFilesAsArtifactsPlugin()]), from minirun.plugins",
-    "save_live_audio": "write save_live_blob=True",
+    **dict.fromkeys(
+        ("save_live_audio", "save_live_blob"),
+        "audio is not stored: write event.audio, and what your program sends, to a file or an artifact",
+    ),
     "support_cfc": "a live run is Runner.run_live; leave it out",
     "telemetry": "write App(plugins=[TracingPlugin()]), from minirun.plugins",
     "tool_thread_pool_config": (

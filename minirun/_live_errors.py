@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from .errors import FatalError, MinirunError
 
-__all__ = ["IdleTimeoutError", "LiveQueueFullError", "TurnsLimitExceededError"]
+__all__ = ["IdleTimeoutError", "LiveQueueFullError"]
 
 
 class LiveQueueFullError(MinirunError):
     """A LiveRequestQueue holds as much as it may; what was to be sent was not taken. Wait, or send less."""
-
-
-class TurnsLimitExceededError(FatalError):
-    """A live run has had `RunConfig.max_turns` turns."""
 
 
 class IdleTimeoutError(FatalError):

@@ -22,8 +22,8 @@ from .errors import InvalidValueError, NotSupportedError
 
 __all__ = [
     "ActivityEnd", "ActivityHandling", "ActivityStart", "AudioStreamEnd", "AudioTranscriptionConfig",
-    "AutomaticActivityDetection", "ContextWindowCompressionConfig", "EndSensitivity", "HistoryConfig", "LiveResumption",
-    "LiveValue", "Modality", "PrebuiltVoiceConfig", "ProactivityConfig", "RealtimeInputConfig",
+    "AutomaticActivityDetection", "ContextWindowCompressionConfig", "EndSensitivity", "LiveResumption",
+    "LiveValue", "Modality", "PrebuiltVoiceConfig", "RealtimeInputConfig",
     "SessionResumptionConfig", "SlidingWindow", "SpeechConfig", "StartSensitivity", "TurnCoverage", "VoiceConfig",
     "setting_of",
 ]
@@ -285,15 +285,6 @@ class RealtimeInputConfig(LiveValue):
     _refused: ClassVar = {"interim_transcript_timestamp_enabled": "a transcript has no times here; leave it out"}
 
 
-@constructed
-@attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
-class ProactivityConfig(LiveValue):
-    """Whether a model may answer what was not asked, and leave unanswered what was not meant for it."""
-
-    proactive_audio: bool | None = attrs.field(default=None, metadata=FLAG)
-    proactive_video: bool | None = attrs.field(default=None, validator=check_in_subclass, metadata=FLAG)
-
-
 # --- sessions of the provider -----------------------------------------------------------------------------------------
 
 
@@ -328,14 +319,4 @@ class ContextWindowCompressionConfig(LiveValue):
     trigger_tokens: int | None = attrs.field(default=None, metadata=_COUNT)
     sliding_window: SlidingWindow | None = attrs.field(
         default=None, validator=check_in_subclass, metadata=_setting(SlidingWindow)
-    )
-
-
-@constructed
-@attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
-class HistoryConfig(LiveValue):
-    """Whether the server waits for the history at the beginning, and answers nothing of it."""
-
-    initial_history_in_client_content: bool | None = attrs.field(
-        default=None, validator=check_in_subclass, metadata=FLAG
     )

@@ -28,7 +28,7 @@ else:
         "minirun._api_errors": "ApiConnectionError ApiError ApiTimeoutError AuthorizationError "
         "AuthorizationUnavailableError",
         "minirun._guardrail_errors": "GuardrailTripwireError",
-        "minirun._live_errors": "IdleTimeoutError LiveQueueFullError TurnsLimitExceededError",
+        "minirun._live_errors": "IdleTimeoutError LiveQueueFullError",
         "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
         "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError ModelTimeoutError",
         "minirun._state_schema_error": "StateSchemaError",
@@ -57,7 +57,7 @@ __all__ = [
     "StorageBusyError", "StorageConnectionError", "StorageCorruptError", "StorageError", "StorageFormatError",
     "StorageFullError", "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError",
     "StorageUncertainError", "StrayCancellationError", "ThreadsExhaustedError", "TokensLimitExceededError",
-    "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError", "TurnsLimitExceededError",
+    "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError",
     "UnfinishedAgentError", "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
 ]
 

@@ -31,8 +31,8 @@ else:
         {
             "minirun._genai": "FinishReason ModelContent Schema Type UserContent",
             "minirun._live_types": "ActivityEnd ActivityHandling ActivityStart AudioTranscriptionConfig "
-            "AutomaticActivityDetection ContextWindowCompressionConfig EndSensitivity HistoryConfig "
-            "Modality PrebuiltVoiceConfig ProactivityConfig RealtimeInputConfig SessionResumptionConfig "
+            "AutomaticActivityDetection ContextWindowCompressionConfig EndSensitivity "
+            "Modality PrebuiltVoiceConfig RealtimeInputConfig SessionResumptionConfig "
             "SlidingWindow SpeechConfig StartSensitivity TurnCoverage VoiceConfig",
             "minirun._request_types": "FunctionCallingConfig HttpOptions SafetySetting ThinkingConfig ToolConfig",
         },
@@ -44,8 +44,8 @@ __all__ = [
     "ActivityEnd", "ActivityHandling", "ActivityStart", "AudioTranscriptionConfig", "AutomaticActivityDetection",
     "Blob", "CodeExecutionResult", "Content", "ContextWindowCompressionConfig", "EndSensitivity", "ExecutableCode",
     "FileData", "FinishReason", "FunctionCall", "FunctionCallingConfig", "FunctionDeclaration", "FunctionResponse",
-    "GenerateContentConfig", "HistoryConfig", "HttpOptions", "Modality", "ModelContent", "Part", "PrebuiltVoiceConfig",
-    "ProactivityConfig", "RealtimeInputConfig", "SafetySetting", "Schema", "SessionResumptionConfig", "SlidingWindow",
+    "GenerateContentConfig", "HttpOptions", "Modality", "ModelContent", "Part", "PrebuiltVoiceConfig",
+    "RealtimeInputConfig", "SafetySetting", "Schema", "SessionResumptionConfig", "SlidingWindow",
     "SpeechConfig", "StartSensitivity", "ThinkingConfig", "ToolConfig", "Transcription", "TurnCoverage", "Type",
     "UsageMetadata", "UserContent", "VoiceConfig",
 ]
@@ -111,17 +111,12 @@ class FunctionResponse(Value):
     What a tool answered. `id` is that of the call; an answer that holds the key `error` is a failure.
 
     `parts` are images, sounds and files that belong to the answer: parts with `inline_data` or `file_data`.
-
-    Two fields are for live connections that take interim results: `will_continue` says that more answers of this call
-    follow, `scheduling` when the model is to speak of it (`SILENT`, `WHEN_IDLE`, `INTERRUPT`).
     """
 
     name: str = attrs.field(metadata=TEXT)
     response: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     id: str | None = attrs.field(default=None, metadata=TEXT)
     parts: Sequence[Part] = attrs.field(default=EMPTY_LIST, metadata=checked(lambda value, path: _media(value, path)))
-    scheduling: str | None = attrs.field(default=None, metadata=TEXT)
-    will_continue: bool | None = attrs.field(default=None, metadata=FLAG)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 

@@ -67,7 +67,8 @@ ELSEWHERE = {
     "older servers in memory": ("mcp_worlds", "SERVERS"),
     "calm calls in memory": ("live_worlds", "LIVE"),
     "calls over bad lines": ("live_worlds", "LIVE"),
-    "calls in memory": ("live_worlds", "LIVE"),
+    "calls on disk": ("live_worlds", "LIVE"),
+    "calls in two processes": ("live_worlds", "LIVE"),
     "sign-ins in memory": ("oauth_worlds", "SIGN_INS"),
     "sign-ins in two processes": ("oauth_worlds", "SIGN_INS"),
 }

@@ -49,7 +49,6 @@ from minirun.types import Blob, Content, Part, ThinkingConfig
 from minirun.workflow import DEFAULT_ROUTE, END, FAILED, START, JoinNode, RequestInput, Workflow, node
 
 from .helpers import PLACE
-from .live_stories import parts_told
 from .tables import write
 
 __all__ = ["STORIES", "story"]
@@ -750,6 +749,25 @@ def _without_ids(text: str) -> str:
 
     text = re.sub(r"\b\d{10}\.\d+\b", "some time", text)
     return re.sub(r"\b(?:[a-z]+-)?[0-9a-f]{24,}\b|~[0-9a-f]{8}\b", named, text)
+
+
+def parts_told(parts: Any) -> str:
+    found = []
+    for part in parts:
+        if part.function_call is not None:
+            found.append(f"{part.function_call.name}({part.function_call.id}, {dict(part.function_call.args)})")
+        elif part.function_response is not None:
+            answer = part.function_response
+            found.append(f"{answer.name}({answer.id}) = {dict(answer.response)}")
+        elif part.inline_data is not None:
+            found.append(f"<{len(part.inline_data.data)} bytes>")
+        elif part.executable_code is not None:
+            found.append(f"{part.executable_code.language} {part.executable_code.code!r}")
+        elif part.code_execution_result is not None:
+            found.append(f"{part.code_execution_result.outcome} {part.code_execution_result.output!r}")
+        else:
+            found.append(f"({part.text!r})" if part.thought else repr(part.text))
+    return " ".join(found)
 
 
 def _event(event: Event) -> str:

@@ -29,6 +29,9 @@ from ._questions import QUESTIONS
 
 __all__ = ["Transcript"]
 
+# What is shown of a response that was spoken without a transcript, or of which nothing was played.
+_NO_TEXT = "..."
+
 
 class _Unit:
     """A content with calls, the answers that have come so far, and how many have not."""
@@ -97,16 +100,30 @@ class Transcript:
                 visible = self._visible.get(event.branch)
                 if visible is None:
                     visible = self._visible[event.branch] = is_visible(event.branch, self._branch)
-                if visible and event.live is None:
+                if visible:
                     self._take(event, event.content)
-                elif visible:
-                    from ._late_speech import take  # few conversations were spoken
-
-                    take(self, event, event.content)
+                    if event.live is not None:
+                        self._places[event.seq] = len(self._contents) - 1
             elif event.live is not None:
-                from ._late_speech import stand_in
+                self._take_live(event)
 
-                stand_in(self, event)
+    def _take_live(self, event: Event) -> None:
+        """
+        Read an event of a live run without content.
+
+        It tells how much of an earlier response was played (`live["cut_seq"]`), or is a response without a transcript:
+        something was said, so the model is shown that, and does not answer again.
+        """
+        live = event.live or {}
+        place = self._places.get(live.get("cut_seq"))
+        if place is not None and place < len(self._contents):
+            heard = str((event.custom_metadata or {}).get("heard") or _NO_TEXT)
+            self._contents = list(self._contents)  # requests that were made before keep what they have shown
+            self._contents[place] = changed(self._contents[place], parts=FrozenTuple([Part(text=heard)]))
+        elif event.output_transcription is None or event.interrupted:
+            return
+        elif is_visible(event.branch, self._branch):
+            self._take(event, Content(role="model", parts=[Part(text=_NO_TEXT)]))
 
     def contents(self, *, asks: bool = True) -> Window[Content] | Extended[Content]:
         """What the model is shown if it is asked now: what it has been shown, shared, and what stands for the rest.

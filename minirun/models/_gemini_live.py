@@ -20,7 +20,7 @@ import trio
 
 from .._json import brief, dumps, loads
 from ..errors import ConfigurationError, ModelConnectionError, ModelError, ModelTimeoutError, NotSupportedError
-from ..types import Content, FunctionDeclaration
+from ..types import Content
 from ._adapter import Key, Redactor, check_access, checked_headers, checked_url, current_key
 from ._base import BaseLlm, LlmRequest, LlmResponse
 from ._live import BaseLlmConnection, LiveCapabilities, Realtime
@@ -65,8 +65,8 @@ class GeminiLive(BaseLlm):
             `.../v1alpha`.
         api_key: The key, or a function, sync or async, that returns the one to use now. For Vertex AI it is an access
             token, which expires: write a function.
-        ignore: Names of settings (`{"labels"}`), also of `RunConfig` (`{"explicit_vad_signal"}`), to leave out where
-            the API does not have them. Without it, a connection with such a setting is refused.
+        ignore: Names of settings (`{"labels"}`), also of `RunConfig`, to leave out where the API does not have them.
+            Without it, a connection with such a setting is refused.
         headers: More headers for every connection.
         timeout_s: How long it may take until the session is set up, in seconds; a request's `http_options.timeout`
             counts instead.
@@ -138,8 +138,7 @@ class GeminiLive(BaseLlm):
         redactor = Redactor(key, self._headers)
         with redactor:
             async with connected(self._url, headers=headers, timeout_s=timeout_s, closed_error=closed_error) as socket:
-                takes_interim_results = self._project is None and not types_in_real_time
-                connection = GeminiLiveConnection(socket, reader, writer, redactor, takes_interim_results)
+                connection = GeminiLiveConnection(socket, reader, writer, redactor)
                 try:
                     with trio.fail_after(timeout_s):
                         await connection.begin(setup)
@@ -162,25 +161,13 @@ class GeminiLiveConnection(BaseLlmConnection):
         reader: What the server says on it.
         writer: What is said to the server.
         redactor: Removes the key from the server's errors.
-        takes_interim_results: Whether a call may be answered more than once.
     """
 
+    capabilities = LiveCapabilities(knows_playback=True, lifetime_s=LIFETIME_S)
+
     def __init__(
-        self,
-        socket: WebSocket,
-        reader: GeminiLiveReader,
-        writer: GeminiLiveWriter,
-        redactor: Redactor,
-        takes_interim_results: bool,
+        self, socket: WebSocket, reader: GeminiLiveReader, writer: GeminiLiveWriter, redactor: Redactor
     ) -> None:
-        self.capabilities = LiveCapabilities(
-            resumes=True,
-            cancels_calls=True,
-            knows_playback=True,
-            answers_by_itself=True,
-            takes_interim_results=takes_interim_results,
-            lifetime_s=LIFETIME_S,
-        )
         self._socket = socket
         self._reader = reader
         self._writer = writer
@@ -220,9 +207,6 @@ class GeminiLiveConnection(BaseLlmConnection):
             self._ready += end
             self._waiting.cancel()  # the end is told at once, whatever the server says
         await self._send(self._writer.cancel() if end else [])
-
-    async def update(self, system_instruction: str | None, tools: Sequence[FunctionDeclaration]) -> None:
-        await self._send(self._writer.update(system_instruction, tools))
 
     async def receive(self) -> AsyncGenerator[LlmResponse, None]:
         with self._redactor:

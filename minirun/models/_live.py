@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -13,16 +12,15 @@ from .._json import brief
 from .._live_types import ActivityEnd, ActivityStart, AudioStreamEnd, LiveResumption
 from .._record import Record
 from ..errors import InvalidMessageError
-from ..types import Blob, Content, FunctionDeclaration
+from ..types import Blob, Content
 from ._base import LlmResponse
+from ._pcm import rate_of
 
 __all__ = [
     "ActivityEnd", "ActivityStart", "AudioStreamEnd", "BaseLlmConnection", "LiveCapabilities", "LiveConnectConfig",
     "LiveResumption", "Realtime",
 ]
 
-
-_RATE = re.compile(r";\s*rate=(\d+)", re.IGNORECASE)
 
 Realtime: TypeAlias = Blob | ActivityStart | ActivityEnd | AudioStreamEnd
 """What is sent as it happens, and owed no answer."""
@@ -34,11 +32,7 @@ class LiveCapabilities(Record):
     What a live connection is able to do.
 
     Args:
-        resumes: A later connection can go on with the session, by a handle (`LlmResponse.resumption`).
-        cancels_calls: The server withdraws calls (`LlmResponse.cancelled_calls`).
         knows_playback: The server reckons itself how much of an answer was played; `truncate` has no effect.
-        answers_by_itself: It goes on by itself once all calls of an answer have their responses.
-        takes_interim_results: A call may be answered more than once, as a result becomes known bit by bit.
         finishes_transcripts: It says when it has understood all of what the user said (`Transcription.finished`), maybe
             after the answer. Else the runtime takes what has come by then.
         lifetime_s: How long a connection lasts, in seconds; None: nobody knows.
@@ -46,11 +40,7 @@ class LiveCapabilities(Record):
         output_rate: The samples a second of PCM16 that it sends.
     """
 
-    resumes: bool = False
-    cancels_calls: bool = False
     knows_playback: bool = False
-    answers_by_itself: bool = False
-    takes_interim_results: bool = False
     finishes_transcripts: bool = False
     lifetime_s: float | None = None
     input_rate: int = 16000
@@ -74,10 +64,6 @@ class LiveConnectConfig(Record):
     realtime_input_config: Mapping[str, Any] | None = None
     session_resumption: Mapping[str, Any] | None = None
     context_window_compression: Mapping[str, Any] | None = None
-    explicit_vad_signal: bool | None = None
-    enable_affective_dialog: bool | None = None
-    proactivity: Mapping[str, Any] | None = None
-    history_config: Mapping[str, Any] | None = None
 
 
 class BaseLlmConnection(ABC):
@@ -103,8 +89,8 @@ class BaseLlmConnection(ABC):
         """
         Send texts and images of the user, or responses to calls; *id* is what `LiveResumption.last_taken_up` names.
 
-        Responses to the calls of one answer come in one content, or in several; each call has one response, unless the
-        connection `takes_interim_results`. Without *turn_complete* nobody is to answer yet.
+        Responses to the calls of one answer come in one content, or in several; each call has one response.
+        Without *turn_complete* the model does not respond yet.
         """
 
     @abstractmethod
@@ -120,8 +106,8 @@ class BaseLlmConnection(ABC):
         Raises:
             InvalidMessageError: It is another type.
         """
-        rate, told = self.capabilities.input_rate, _RATE.search(mime_type)
-        if told is not None and int(told[1]) != rate:
+        rate = self.capabilities.input_rate
+        if mime_type.lower().startswith("audio/") and rate_of(mime_type, rate) != rate:
             expected = f"expected sound as 'audio/pcm;rate={rate}' (LiveCapabilities.input_rate)"
             raise InvalidMessageError(f"{expected}, found {brief(mime_type)}; record at that rate, or convert it")
 
@@ -134,9 +120,6 @@ class BaseLlmConnection(ABC):
 
         It has no effect if the connection `knows_playback`.
         """
-
-    async def update(self, system_instruction: str | None, tools: Sequence[FunctionDeclaration]) -> None:
-        """Give the model another instruction, and other tools, for what follows."""
 
     @abstractmethod
     def receive(self) -> AsyncGenerator[LlmResponse, None]:

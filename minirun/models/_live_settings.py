@@ -1,5 +1,5 @@
 """
-What a RunConfig says of a live run: `RunConfig(max_turns=200, response_modalities=["AUDIO"]).live`.
+What a RunConfig says of a live run: `RunConfig(idle_s=60.0, response_modalities=["AUDIO"]).live`.
 
 Loaded when a RunConfig is given one of these settings, or a live run begins; runs in writing never do.
 """
@@ -12,14 +12,12 @@ from typing import Any
 import attrs
 
 from .._fields import is_list
-from .._json import COUNT_MAX, brief, is_count, is_seconds
+from .._json import brief, is_seconds
 from .._live_types import (
     AudioTranscriptionConfig,
     ContextWindowCompressionConfig,
-    HistoryConfig,
     LiveValue,
     Modality,
-    ProactivityConfig,
     RealtimeInputConfig,
     SessionResumptionConfig,
     SpeechConfig,
@@ -73,18 +71,6 @@ def _modalities(value: Any) -> tuple[str, ...]:
     return tuple(str.__str__(word) for word in words)
 
 
-def _is_flag(value: object) -> bool:
-    return value is True or value is False
-
-
-def _is_flag_or_none(value: object) -> bool:
-    return value is None or _is_flag(value)
-
-
-def _is_limit(value: object) -> bool:
-    return is_count(value, -COUNT_MAX)
-
-
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class LiveSettings(Record):
     """
@@ -101,18 +87,7 @@ class LiveSettings(Record):
         realtime_input_config: When the user's turn begins and ends; None leaves it to the provider.
         session_resumption: Which session of the provider to begin with; None: a new one.
         context_window_compression: When the provider drops what is old; None leaves it to the provider.
-        save_live_blob: Save what both have said as artifacts, a file for each utterance.
-        explicit_vad_signal: The server tells when the user begins and ends to speak, where it is asked to.
-        enable_affective_dialog: The model speaks as the user's mood asks for.
-        proactivity: Whether the model may speak, or be silent, unasked.
-        history_config: How the server takes the history at the beginning.
-        max_turns: How many turns of the model the run may have; 0 or less: no limit.
         idle_s: After how many seconds without a word of anybody the run ends; None: never.
-        audio_lag_s_max: How many seconds of sound are read ahead of a slow caller; then the server is held back. Sound
-            of an answer that is interrupted meanwhile is dropped.
-        resume_audio_s_max: How many seconds of the user's sound are kept while the connection is made anew; the oldest
-            goes first.
-        refresh_instruction: Give the model its instruction again, when state that it refers to has changed.
     """
 
     response_modalities: Sequence[str] = attrs.field(default=("AUDIO",), converter=_modalities)
@@ -126,16 +101,7 @@ class LiveSettings(Record):
     realtime_input_config: RealtimeInputConfig | None = _setting(RealtimeInputConfig)
     session_resumption: SessionResumptionConfig | None = _setting(SessionResumptionConfig)
     context_window_compression: ContextWindowCompressionConfig | None = _setting(ContextWindowCompressionConfig)
-    save_live_blob: bool = _field(False, "True or False", _is_flag)
-    explicit_vad_signal: bool | None = _field(None, "True, False or None", _is_flag_or_none)
-    enable_affective_dialog: bool | None = _field(None, "True, False or None", _is_flag_or_none)
-    proactivity: ProactivityConfig | None = _setting(ProactivityConfig)
-    history_config: HistoryConfig | None = _setting(HistoryConfig)
-    max_turns: int = _field(1000, "an integer", _is_limit)
     idle_s: float | None = _field(300.0, "seconds above 0, or None", lambda s: s is None or is_seconds(s, above=0))
-    audio_lag_s_max: float = _field(5.0, "seconds from 0 up", is_seconds)
-    resume_audio_s_max: float = _field(2.0, "seconds from 0 up", is_seconds)
-    refresh_instruction: bool = _field(False, "True or False", _is_flag)
 
     @property
     def handle(self) -> str | None:

@@ -22,7 +22,7 @@ from ..errors import (
     ModelTimeoutError,
     NotSupportedError,
 )
-from ..types import Content, FunctionDeclaration
+from ..types import Content
 from ._adapter import Key, Redactor, check_access, checked_headers, checked_url, current_key
 from ._base import BaseLlm, LlmRequest, LlmResponse
 from ._live import BaseLlmConnection, LiveCapabilities, LiveConnectConfig, Realtime
@@ -65,8 +65,8 @@ class OpenAIRealtime(BaseLlm):
         base_url: Where the API is, with `/v1`; Azure's is `https://NAME.openai.azure.com/openai/v1`.
         api_key: The key, or a function, sync or async, that returns the one to use now. It is asked for each
             connection.
-        ignore: Names of settings (`{"temperature"}`), also of `RunConfig` (`{"proactivity"}`), to leave out where the
-            API does not have them. Without it, a connection with such a setting is refused.
+        ignore: Names of settings (`{"temperature"}`), also of `RunConfig`, to leave out where the API does not have
+            them. Without it, a connection with such a setting is refused.
         transcription: What transcribes the user's speech, in the API's own words: `{"model": "gpt-transcribe",
             "prompt": ...}`.
         turn_detection: How the server detects the user's voice, in the API's own words: `{"type": "semantic_vad",
@@ -155,7 +155,6 @@ class OpenAIRealtimeConnection(BaseLlmConnection):
     """
 
     capabilities = LiveCapabilities(
-        answers_by_itself=True,
         finishes_transcripts=True,
         lifetime_s=LIFETIME_S,
         input_rate=RATE,
@@ -210,9 +209,6 @@ class OpenAIRealtimeConnection(BaseLlmConnection):
 
     async def truncate(self, item_id: str, played_ms: int) -> None:
         await self._send(self._conversation.truncate(item_id, played_ms))
-
-    async def update(self, system_instruction: str | None, tools: Sequence[FunctionDeclaration]) -> None:
-        await self._send([self._conversation.changed(system_instruction, tools)])
 
     async def receive(self) -> AsyncGenerator[LlmResponse, None]:
         with self._redactor:

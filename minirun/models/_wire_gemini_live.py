@@ -56,7 +56,7 @@ class GeminiLiveWire(GeminiWire):
 
     api = "the Gemini Live API"
     settings = frozenset(_SETTINGS)
-    more_settings = frozenset({"explicit_vad_signal", "session_resumption.transparent"})
+    more_settings = frozenset({"session_resumption.transparent"})
 
     def setup(self, request: LlmRequest, model: str, types_in_real_time: bool) -> Message:
         """
@@ -81,7 +81,6 @@ class GeminiLiveWire(GeminiWire):
             "outputAudioTranscription": live.output_audio_transcription if speaks else None,
             "realtimeInputConfig": live.realtime_input_config,
             "contextWindowCompression": live.context_window_compression,
-            "proactivity": live.proactivity,
             "historyConfig": _history(live, types_in_real_time),
         }
         made |= {name: _camel(value) for name, value in given.items() if value is not None}
@@ -97,47 +96,36 @@ class GeminiLiveWire(GeminiWire):
         """Return what makes the messages after the setup."""
         live = request.live or LiveConnectConfig()
         detection = (_camel(live.realtime_input_config) or {}).get("automaticActivityDetection") or {}
-        history = _camel(_history(live, types_in_real_time)) or {}
         return GeminiLiveWriter(
             state,
             is_vertex=self._is_vertex,
             types_in_real_time=types_in_real_time,
             detects_speech=not detection.get("disabled"),
-            awaits_history=bool(history.get("initialHistoryInClientContent")),
+            awaits_history=_history(live, types_in_real_time) is not None,
         )
 
     def _of_vertex(self, live: LiveConnectConfig) -> Message:
         """What only Vertex AI has."""
         made: Message = {}
-        if live.explicit_vad_signal and not self._leaves_to_vertex("explicit_vad_signal"):
-            made["explicitVadSignal"] = True
         # Without this field, the server gives no handles; one that is null would be refused.
         made["sessionResumption"] = {} if live.handle is None else {"handle": live.handle}
         is_transparent = (live.session_resumption or {}).get("transparent")
-        if is_transparent and not self._leaves_to_vertex("session_resumption.transparent"):
+        name = "session_resumption.transparent"
+        if is_transparent and (self._is_vertex or not self.leaves_out(name, "only Vertex AI has it", "RunConfig")):
             made["sessionResumption"]["transparent"] = True
         return made
-
-    def _leaves_to_vertex(self, name: str) -> bool:
-        return not self._is_vertex and self.leaves_out(name, "only Vertex AI has it", "RunConfig")
 
     def _live_generation(self, config: GenerateContentConfig, live: LiveConnectConfig) -> dict[str, Any]:
         generation = {name: value for name, value in self._generation(config).items() if name not in _ONLY_TEXT}
         made = {"responseModalities": list(live.response_modalities), **generation}
         if live.speech_config is not None:
             made["speechConfig"] = _camel(live.speech_config)
-        if live.enable_affective_dialog is not None:
-            made["enableAffectiveDialog"] = live.enable_affective_dialog
         return made
 
 
 def _history(live: LiveConnectConfig, types_in_real_time: bool) -> Mapping[str, Any] | None:
-    """How the server is to take what was said before. A session that is gone on with has it."""
-    if live.handle is not None:
-        return None
-    if live.history_config is None and types_in_real_time:
-        return {"initial_history_in_client_content": True}
-    return live.history_config
+    """How the server is to take what was said before. A session that is resumed has it."""
+    return {"initial_history_in_client_content": True} if types_in_real_time and live.handle is None else None
 
 
 def _told(config: GenerateContentConfig) -> Message:
@@ -262,12 +250,6 @@ class GeminiLiveWriter:
         """Interrupt the answer; models from Gemini 3 on take nothing that does, and are silenced by the reader."""
         return [] if self._types_in_real_time else self._counted([_client_content([], turn_complete=False)])
 
-    def update(self, system_instruction: str | None, tools: Sequence[FunctionDeclaration]) -> list[Message]:
-        """Replace the instruction and the tools."""
-        parts = [{"text": system_instruction}] if system_instruction else []
-        told = {"systemInstruction": {"parts": parts}, "tools": {"tools": _tools(tools) if tools else []}}
-        return self._counted([{"contextUpdate": told}])
-
     def _counted(self, messages: list[Message]) -> list[Message]:
         """The messages, with what they have to wait for; they are counted."""
         if self._awaits_history and messages:
@@ -294,9 +276,7 @@ class GeminiLiveWriter:
                 raise ModelRequestError(msg)
             else:
                 responses.append(_response(answer))
-        for response in responses:
-            if not response.get("willContinue"):
-                self._state.calls.discard(response.get("id"))
+        self._state.calls.difference_update(response.get("id") for response in responses)
         return responses, parts
 
     def _knows(self, answer: FunctionResponse) -> bool:
@@ -377,10 +357,6 @@ def _encoded(data: bytes, mime_type: str) -> Message:
 def _response(answer: FunctionResponse) -> Message:
     made = answer_sent(answer)
     made.pop("parts", None)  # there are no media in it here
-    if answer.scheduling is not None:
-        made["scheduling"] = answer.scheduling
-    if answer.will_continue is not None:
-        made["willContinue"] = answer.will_continue
     return made
 
 

@@ -30,13 +30,14 @@ from typing import Any, Final, TypeAlias
 from .._json import FrozenTuple, brief
 from .._values import MAKE
 from ..errors import ModelConnectionError, ModelError, ModelRequestError
-from ..types import Blob, Content, FunctionCall, FunctionDeclaration, Part, Transcription, UsageMetadata, id_of
+from ..types import Blob, Content, FunctionCall, Part, Transcription, UsageMetadata, id_of
 from ._base import LlmResponse
 from ._live import ActivityEnd, ActivityStart, AudioStreamEnd, LiveResumption, Realtime
+from ._pcm import rate_of
 from ._reading import call_of, clean, count, items_of, object_in, printable, text_in
-from ._wire_openai_session import RATE, Session, history_items, image_piece, response_item, tools_of, user_pieces
+from ._wire_openai_session import RATE, Session, history_items, image_piece, response_item, user_pieces
 
-__all__ = ["ClientEvent", "Conversation", "mime_rate"]
+__all__ = ["ClientEvent", "Conversation"]
 
 ClientEvent: TypeAlias = dict[str, Any]
 Taken: TypeAlias = tuple[list[LlmResponse], list[ClientEvent]]
@@ -96,11 +97,6 @@ class Conversation:
     def update(self, body: Mapping[str, Any]) -> ClientEvent:
         """Set the session to this."""
         return self._event("session.update", session=dict(body))
-
-    def changed(self, system_instruction: str | None, tools: Sequence[FunctionDeclaration]) -> ClientEvent:
-        """Set the instruction and the tools."""
-        body = {"type": "realtime", "instructions": system_instruction or "", "tools": tools_of(tools)}
-        return self.update(body)
 
     def history(self, contents: Sequence[Content]) -> Iterator[ClientEvent]:
         """Tell what was said before. Results of calls that came last, and have none yet, are waited for."""
@@ -194,7 +190,7 @@ class Conversation:
         picture = image_piece(blob)
         if picture is not None:
             return self._item({"type": "message", "role": "user", "content": [picture]})
-        rate = mime_rate(blob.mime_type)
+        rate = rate_of(blob.mime_type, RATE)
         if rate != RATE:
             expected = f"expected sound as {SOUND!r} (see LiveCapabilities.input_rate), or a PNG or JPEG picture"
             raise ModelRequestError(f"{expected}, found {brief(blob.mime_type)}")
@@ -537,13 +533,3 @@ def _index_in(event: Mapping[str, Any]) -> int:
 def _malformed(expected: str, event: Mapping[str, Any]) -> ModelError:
     msg = f"expected the provider's events to have {expected}, found {brief(event.get('type'))} without"
     return ModelError(msg)
-
-
-def mime_rate(mime_type: str) -> int | None:
-    """The samples a second of PCM16; RATE if it does not say, None if it is no PCM16."""
-    kind, *parameters = (piece.strip() for piece in mime_type.lower().split(";"))
-    if kind != "audio/pcm":
-        return None
-    told = dict(piece.partition("=")[::2] for piece in parameters)
-    rate = told.get("rate", str(RATE)).strip()
-    return int(rate) if rate.isdecimal() else None

@@ -64,9 +64,8 @@ class RealtimeApi(Api):
     settings = frozenset({"tool_config", "thinking_config"})
     more_settings = frozenset(
         {
-            *("context_window_compression", "enable_affective_dialog", "input_audio_transcription"),
-            *("output_audio_transcription", "proactivity", "realtime_input_config", "session_resumption"),
-            "speech_config",
+            *("context_window_compression", "input_audio_transcription", "output_audio_transcription"),
+            *("realtime_input_config", "session_resumption", "speech_config"),
         }
     )
 
@@ -113,9 +112,6 @@ class RealtimeApi(Api):
         if live.handle is not None:
             self._refuse("session_resumption.handle", "its sessions end with their connections")
         self._refuse_fields("session_resumption", live.session_resumption)
-        self._refuse_fields("proactivity", live.proactivity)
-        if live.enable_affective_dialog:
-            self._refuse("enable_affective_dialog")
         self._refuse_fields("output_audio_transcription", live.output_audio_transcription)
 
     # --- what is said ---

@@ -76,7 +76,7 @@ class ResumedInvocation(NamedTuple):
                 questions of the invocation, or not in their form.
             InvocationNotFoundError: There is no such invocation, or it was undone by a rewind.
             NotResumableError: It has failed or was cancelled, and another one has begun since, or it is summed up.
-                Or it is a live run, and the message answers nothing.
+                Or it is a live run.
             InvalidValueError: No invocation can be called that.
         """
         self.opener.check_open()
@@ -94,11 +94,9 @@ class ResumedInvocation(NamedTuple):
             # Other runs may have gone on with it, paused and ended while this one waited.
             now = await find_invocation(self.opener.service, self.key, invocation_id)
             answers = message.get_function_responses()
-            if recorded[0].live is not None:
-                from ._after_live import AfterLive, check_resumable  # few invocations are live runs
-
-                check_resumable(now, answers)
-                request = attrs.evolve(request, execution=AfterLive)
+            if recorded[0].live is not None and (answers or now.status is not InvocationStatus.COMPLETED):
+                msg = f"the invocation {invocation_id!r} ({now.status}) is a live run, which is never resumed"
+                raise NotResumableError(f"{msg}, and its open requests are closed by the next run; begin another run")
             if now.status in (InvocationStatus.FAILED, InvocationStatus.CANCELLED) and not answers:
                 await self._check_newest(writer, now)
                 request = attrs.evolve(request, message=goes_on_event(message, now.status))

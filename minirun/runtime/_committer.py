@@ -32,6 +32,7 @@ responses of cancelled calls, the error event) take none: they must be stored al
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -179,6 +180,14 @@ class Committer:
         if not self._left:
             self._room -= 1
             self.publish(event)
+
+    def withdraw_partials(self, fits: Callable[[Event], bool]) -> list[Event]:
+        """Take unread partial events back, and return them. An emitter that waits for room waits on."""
+        taken = [event for event, _ in self._queue if event.partial and fits(event)]
+        if taken:
+            self._queue = [each for each in self._queue if not (each[0].partial and fits(each[0]))]
+            self._room += len(taken)
+        return taken
 
     @trio.lowlevel.enable_ki_protection
     async def delivered(self) -> bool:

@@ -17,6 +17,7 @@ from ..events import Event, EventActions, Replay
 from ..flows._branches import calls_around
 from ..types import Content, FunctionResponse, Part
 from ._calls import OpenCall
+from ._invocation import InvocationStatus
 from ._store import SessionWriter
 
 __all__ = [
@@ -74,16 +75,32 @@ def around_waiting(calls: Iterable[OpenCall]) -> set[str]:
     return {call_id for call in calls if call.pending == "waits" for call_id in calls_around(call.branch)}
 
 
-def left_open(writer: SessionWriter, resumed: str | None) -> list[OpenCall]:
+async def _dead_live_runs(writer: SessionWriter, resumed: str | None) -> set[str]:
     """
-    The calls of dead runs that nobody will answer any more.
+    The live runs that have died with open requests. A live run is not resumed, so no reply can reach these.
+
+    A live run that ends closes its requests, so an invocation that is paused is none: the log is read for few others.
+    """
+    found: set[str] = set()
+    for invocation_id in {call.invocation_id for call in writer.live.open_calls.values() if call.pending} - {resumed}:
+        invocation = await writer.service.load_invocation(writer.live.key, invocation_id)
+        if invocation is not None and invocation.status is not InvocationStatus.PAUSED:
+            events = await writer.service.load_events(writer.live.key, invocation.seq - 1, 1)
+            if events and events[0].live is not None:
+                found.add(invocation_id)
+    return found
+
+
+def left_open(writer: SessionWriter, resumed: str | None, dead: Collection[str] = ()) -> list[OpenCall]:
+    """
+    The calls of dead runs that nobody will answer any more: of the *dead* live runs all, requests included.
 
     What waits is left alone, and so is what is suspended as long as something of its invocation waits, or what has
     something inside that waits, although nobody came to say so; and all of the invocation that is being *resumed*,
     which settles its calls itself.
     """
     calls = writer.live.open_calls.values()
-    waiting = [call for call in calls if call.pending == "waits"]
+    waiting = [call for call in calls if call.pending == "waits" and call.invocation_id not in dead]
     invocations = {call.invocation_id for call in waiting}
     around = around_waiting(waiting)
     return [
@@ -91,7 +108,11 @@ def left_open(writer: SessionWriter, resumed: str | None) -> list[OpenCall]:
         for call in calls
         if call.invocation_id != resumed
         and call.call_id not in around
-        and (not call.pending or (call.pending == "suspended" and call.invocation_id not in invocations))
+        and (
+            not call.pending
+            or call.invocation_id in dead
+            or (call.pending == "suspended" and call.invocation_id not in invocations)
+        )
     ]
 
 
@@ -103,7 +124,7 @@ async def recover(writer: SessionWriter, resumed: str | None = None) -> None:
     Raises:
         StaleSessionError, StorageError: See `SessionWriter.append`; what was answered until then is stored.
     """
-    for calls in by_event(left_open(writer, resumed)):
+    for calls in by_event(left_open(writer, resumed, await _dead_live_runs(writer, resumed))):
         await writer.append(closing_event(calls, "outcome_unknown", INTERRUPTED_MESSAGE))
     if writer.live.has_messages:
         from ._messages import take_over_messages  # few sessions have any

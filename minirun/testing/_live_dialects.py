@@ -44,15 +44,7 @@ class Dialect:
 # Lifetimes: Gemini's connections last about ten minutes, OpenAI's sessions an hour.
 DIALECTS: dict[str, Dialect] = {
     "gemini": Dialect(
-        capabilities=LiveCapabilities(
-            resumes=True,
-            cancels_calls=True,
-            knows_playback=True,
-            answers_by_itself=True,
-            takes_interim_results=True,
-            lifetime_s=600.0,
-            input_rate=16000,
-        ),
+        capabilities=LiveCapabilities(knows_playback=True, lifetime_s=600.0, input_rate=16000),
         content_interrupts=True,
         finishes=False,
         transcript_first=False,

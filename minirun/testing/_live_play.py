@@ -331,7 +331,7 @@ class Play:
     @property
     def tells_speech(self) -> bool:
         """Whether the client is told when the server hears the user's voice."""
-        return self._dialect.tells_speech or bool(self._live.explicit_vad_signal)
+        return self._dialect.tells_speech
 
     def _part(self, step: Part) -> Sequence[_Queued]:
         answer = self._opened()

@@ -7,7 +7,6 @@ and how much it has said. Several connections may carry it on, one after another
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
@@ -15,6 +14,7 @@ import attrs
 
 from .._json import brief
 from ..errors import ScriptError
+from ..models._pcm import audio_ms, rate_of
 from ..types import Blob, Content, FunctionCall, FunctionResponse
 
 __all__ = ["Conversation", "Ear", "check_content", "check_history", "sound_ms"]
@@ -35,18 +35,19 @@ class Call:
     name: str
     batch: int
     state: CallState = CallState.OPEN
+    answered_by: str | None = None
+    """The id of the content with its response. A client that does not know whether that has arrived sends it again."""
 
 
 class Conversation:
     """What the server knows of one session."""
 
-    def __init__(self, takes_interim_results: bool) -> None:
+    def __init__(self) -> None:
         self.calls: dict[str, Call] = {}
         self.said_ms: dict[str, float] = {}  # how much sound of each item has been sent
         self.newest_id: str | None = None  # of the contents that were taken up
         self._ids: list[str] = []  # all of those
         self._told: frozenset[str] = frozenset()  # as many of them as the client knows
-        self._takes_interim_results = takes_interim_results
 
     def take_up(self, id: str | None) -> None:
         """A content is part of the session from now on."""
@@ -89,7 +90,7 @@ class Conversation:
         """The ids of the calls that have no response yet."""
         return tuple(id for id, call in self.calls.items() if call.state is CallState.OPEN)
 
-    def check_responses(self, responses: Sequence[FunctionResponse], known: frozenset[str]) -> None:
+    def check_responses(self, responses: Sequence[FunctionResponse], known: frozenset[str], id: str | None) -> None:
         """
         Raises:
             ScriptError: One of them answers no call of this session, or one that was answered, or that the client has
@@ -104,31 +105,22 @@ class Conversation:
                 raise _odd(response, f"the name {call.name!r}", f"the name {response.name!r}")
             if call.state is CallState.WITHDRAWN and response.id in known:
                 raise _odd(response, "no response", "one, though the server has withdrawn the call")
-            if (call.state is CallState.ANSWERED and not self._takes_interim_results) or response.id in seen:
+            is_again = id is not None and call.answered_by == id
+            if (call.state is CallState.ANSWERED and not is_again) or response.id in seen:
                 raise _odd(response, "one response", "another one")
             seen.add(response.id)
 
-    def answered(self, responses: Sequence[FunctionResponse]) -> bool:
+    def answered(self, responses: Sequence[FunctionResponse], id: str | None) -> bool:
         """
-        Take the responses; whether the model goes on now.
-
-        It does when all calls of an answer have one, be it an interim one; and with each further one that is to be
-        spoken of.
+        Take the responses; whether the model goes on now: it does when all calls of an answer have one.
         """
-        batches, goes_on = set(), False
+        batches = set()
         for response in responses:
             call = self.calls[response.id or ""]
-            if call.state is CallState.WITHDRAWN:  # they have crossed on the way
-                continue
-            is_new, call.state = call.state is CallState.OPEN, CallState.ANSWERED
-            if response.scheduling == "SILENT":
-                continue
-            if is_new:
+            if call.state is not CallState.WITHDRAWN:  # a response and the withdrawal of its call may cross on the way
+                call.state, call.answered_by = CallState.ANSWERED, id
                 batches.add(call.batch)
-            else:
-                goes_on = True
-        waiting = {call.batch for call in self.calls.values() if call.state is CallState.OPEN}
-        return goes_on or bool(batches - waiting)
+        return bool(batches - {call.batch for call in self.calls.values() if call.state is CallState.OPEN})
 
     def check_truncation(self, item_id: str, played_ms: int) -> None:
         """
@@ -179,9 +171,6 @@ def check_content(content: Content) -> list[FunctionResponse]:
     return responses
 
 
-_RATE = re.compile(r"audio/pcm(?:;\s*rate=(\d+))?")
-
-
 def sound_ms(blob: Blob, rate: int) -> float:
     """
     How long the sound is, in milliseconds; 0 for a picture.
@@ -191,13 +180,12 @@ def sound_ms(blob: Blob, rate: int) -> float:
     """
     if blob.mime_type.startswith("image/"):
         return 0.0
-    match = _RATE.fullmatch(blob.mime_type)
-    if match is None or match[1] not in (None, str(rate)):
+    if rate_of(blob.mime_type, rate) != rate:
         expected = f"expected a picture or sound as 'audio/pcm;rate={rate}'"
         raise ScriptError(f"{expected}, found {blob.mime_type!r}; see LiveCapabilities.input_rate")
     if len(blob.data) % 2 or not blob.data:
         raise ScriptError(f"expected PCM16, two bytes for each sample, found {len(blob.data)} bytes")
-    return len(blob.data) / 2 / rate * 1000
+    return audio_ms(blob, rate)
 
 
 class Ear:

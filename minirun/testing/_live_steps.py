@@ -16,7 +16,7 @@ import attrs
 from .._json import brief, is_seconds
 from ..errors import ScriptError
 from ..models import LlmRequest, LlmResponse
-from ..types import Blob, Content, FunctionDeclaration, Part, UsageMetadata
+from ..types import Blob, Content, Part, UsageMetadata
 
 __all__ = [
     "CancelCalls", "Drop", "Entry", "Error", "GoAway", "Handle", "Hear", "Interrupted", "LiveScript", "LiveSent",
@@ -194,7 +194,7 @@ class LiveSent:
     Args:
         connection: The connection's number, from 1 up.
         kind: `connect`, `history`, `content`, `responses`, `audio`, `image`, `activity_start`, `activity_end`,
-            `audio_stream_end`, `cancel`, `truncate`, `update` or `close`.
+            `audio_stream_end`, `cancel`, `truncate` or `close`.
         at: When, in seconds on trio's clock.
         lost: Whether the connection was over by then, so that the sender got an error.
         request: What `connect` was given.
@@ -205,8 +205,6 @@ class LiveSent:
         data: The sound or the picture.
         item_id: Which answer a `truncate` is about.
         played_ms: How much of it was heard.
-        system_instruction: The one of an `update`.
-        tools: Those of an `update`.
     """
 
     connection: int
@@ -221,8 +219,6 @@ class LiveSent:
     data: Blob | None = None
     item_id: str | None = None
     played_ms: int | None = None
-    system_instruction: str | None = None
-    tools: Sequence[FunctionDeclaration] = ()
 
     @property
     def text(self) -> str:

@@ -40,7 +40,7 @@ from ..models import (
     LlmRequest,
     LlmResponse,
 )
-from ..types import Blob, Content, FunctionDeclaration
+from ..types import Blob, Content
 from ._live_dialects import DIALECTS, DialectName
 from ._live_play import Play, Until
 from ._live_protocol import Conversation, Ear, check_content, check_history, sound_ms
@@ -69,8 +69,8 @@ class ScriptedLive(BaseLlm):
     interrupted entry is not played.
 
     What a server would refuse raises ScriptError, and has no effect: sending from two tasks at once; a history that is
-    not the first thing, or on a session that is gone on with; a second response to a call, but for interim results, or
-    one to an unknown or withdrawn call; a content again that is known to be taken up; a truncation beyond what was
+    not the first thing, or on a session that is gone on with; a second response to a call, or one to an unknown or
+    withdrawn call; a content again that is known to be taken up; a truncation beyond what was
     sent, or of 0; signals of the client's own voice detection while the server's is on; sound of another rate. What the
     client learns only after it has begun to send is not held against it: a response to a call that is withdrawn
     meanwhile is of no effect. Sending on a connection that is over raises the error that `receive` has raised, or
@@ -214,7 +214,7 @@ class ScriptedLive(BaseLlm):
             await connection.aclose()
 
     def _conversation(self) -> Conversation:
-        return Conversation(self.live_capabilities.takes_interim_results)
+        return Conversation()
 
     def _session_of(self, request: LlmRequest) -> Conversation:
         """The session that the request's handle names; a new one without a handle."""
@@ -321,9 +321,9 @@ class ScriptedLiveConnection(BaseLlmConnection):
         known = self.conversation.known()
         with await self._taken(sent):
             self.conversation.check_id(id, known)
-            self.conversation.check_responses(responses, known)
+            self.conversation.check_responses(responses, known, id)
         if responses:
-            if self.conversation.answered(responses) and turn_complete:
+            if self.conversation.answered(responses, id) and turn_complete:
                 self._answer(sent)
         elif turn_complete:
             if self._model.dialect.content_interrupts:
@@ -361,10 +361,6 @@ class ScriptedLiveConnection(BaseLlmConnection):
         with await self._taken(sent):
             if not self.capabilities.knows_playback:
                 self.conversation.check_truncation(item_id, played_ms)
-
-    async def update(self, system_instruction: str | None, tools: Sequence[FunctionDeclaration]) -> None:
-        with await self._taken(self._sent("update", system_instruction=system_instruction, tools=tuple(tools))):
-            pass
 
     async def aclose(self) -> None:
         if not self._closed:

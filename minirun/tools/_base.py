@@ -118,11 +118,6 @@ class BaseTool(ABC):
         name = type(self).__name__
         raise ConfigurationError(f"expected {name} to say how models see it, found nothing; override `declaration`")
 
-    streams = cancel_on_interrupt = False
-    """
-    What counts in a live run: whether a tool gives its result bit by bit, and whether a call is cancelled when the user
-    interrupts the answer.
-    """
     is_long_running = False
     """Whether a call stays open after `run_async` has returned, until somebody else answers it."""
 

@@ -33,8 +33,7 @@ class FunctionTool(BaseTool):
     A tool made from a function.
 
     A parameter annotated with `ToolContext`, or else one named `tool_context`, gets the context and is not shown to
-    the model. An async generator is a tool of live runs: what it yields is shown as it comes, and all of it, or the
-    newest 100 items, is its result. One with a parameter `input_stream: LiveRequestQueue` hears what the caller sends.
+    the model.
 
     Args:
         func: A function, sync or async, a method, a `functools.partial` or an object that can be called.
@@ -43,7 +42,6 @@ class FunctionTool(BaseTool):
             described in the schema.
         run_in: `"thread"` runs a sync function in a worker thread (the default for those), `"loop"` in trio's own,
             where it stops everything else while it runs.
-        cancel_on_interrupt: Whether a call is cancelled when the user interrupts the answer, in a live run.
         options: `timeout_s`, `retry`, `retries`, `max_concurrency`, `on_interrupted`, `require_confirmation` and
             `sequential`; see `BaseTool`.
 
@@ -61,7 +59,6 @@ class FunctionTool(BaseTool):
         name: str | None = None,
         description: str | None = None,
         run_in: Literal["thread", "loop"] | None = None,
-        cancel_on_interrupt: bool = False,
         **options: Unpack[ToolOptions],
     ) -> None:
         if not callable(func) or run_in not in (None, "thread", "loop"):
@@ -72,18 +69,14 @@ class FunctionTool(BaseTool):
         name = getattr(inner, "__name__", type(inner).__name__) if name is None else name
         description = documentation_of(func).summary_text if description is None else description
         super().__init__(name=name, description=description, **options)
-        self.streams = inspect.isasyncgenfunction(inner)
-        is_async = any(map(inspect.iscoroutinefunction, (inner, getattr(inner, "__call__", None)))) or self.streams  # noqa: B004 # not whether it can be called, but how
-        if inspect.isgeneratorfunction(inner) or (is_async and run_in == "thread"):
+        is_async = any(map(inspect.iscoroutinefunction, (inner, getattr(inner, "__call__", None))))  # noqa: B004 # not whether it can be called, but how
+        is_generator = inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
+        if is_generator or (is_async and run_in == "thread"):
             _refuse(inner, run_in, name)
         self.func = func
         self._in_thread = not is_async and run_in != "loop"
         self._context_parameter = _context_parameter(func, inner)
         skip = {self._context_parameter} if self._context_parameter else set()
-        if self.streams or cancel_on_interrupt is not False:
-            from ._streaming import live_options  # few tools are for live runs
-
-            skip |= live_options(self, cancel_on_interrupt, can_be_cancelled=is_async or self._in_thread)
         self._signature = signature_of(func, skip=skip)
 
     @cached_property
@@ -98,10 +91,6 @@ class FunctionTool(BaseTool):
         positional, named = self._signature.bind(args)
         if self._context_parameter is not None:
             named[self._context_parameter] = tool_context
-        if self.streams:
-            from ._streaming import run_stream  # few tools are streams
-
-            return await run_stream(self.name, partial(self.func, *positional, **named), tool_context)
         call = partial(self.func, *positional, **named)
         if self._in_thread:
             result = await tool_context._invocation.in_thread(call, tool_context._ended_late)

@@ -63,7 +63,7 @@ def refuse_function(func: object, run_in: object, name: str) -> NoReturn:
         raise ConfigurationError(f"expected a function, found {brief(func)}")
     if run_in not in (None, "thread", "loop"):
         raise ConfigurationError(f"expected run_in='thread' or 'loop', found {brief(run_in)}")
-    if inspect.isgeneratorfunction(func):
+    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
         msg = f"expected a function that returns its result, found the generator {name!r}; return a list"
         raise ConfigurationError(msg)
     msg = f"expected a sync function for run_in='thread', found the async {name!r}; leave run_in out"

@@ -84,5 +84,5 @@ async def test_calls_after_one_that_is_withdrawn_have_their_turn(autojump_clock:
         await talk.quiet()
         model.play(cancel_calls("call-1"))
         assert "guide: look=seen" in await talk.quiet()
-    assert sent(model)[-1] == "look=seen"
+    assert sent(model)[-1] == 'The call of look has returned: {"result": "seen"}'
     assert talk.live.status == "completed"

@@ -17,7 +17,8 @@ from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 
 from minirun.errors import ModelRequestError
 from minirun.models import ActivityEnd, ActivityStart, LiveConnectConfig, LlmResponse
-from minirun.models._wire_openai_realtime import Conversation, mime_rate
+from minirun.models._pcm import rate_of
+from minirun.models._wire_openai_realtime import Conversation
 from minirun.models._wire_openai_session import RealtimeApi
 from minirun.types import Blob, Content, FileData, FunctionCall, FunctionResponse, GenerateContentConfig, Part
 
@@ -729,4 +730,4 @@ def test_the_rate_of_sound(mime_type: str, rate: int | None) -> None:
     """
     A kind of sound says its rate; without one it is the API's.
     """
-    assert mime_rate(mime_type) == rate
+    assert rate_of(mime_type, 24_000) == rate

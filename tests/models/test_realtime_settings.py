@@ -28,8 +28,6 @@ BOTH = " (trigger_tokens and a target_tokens that is not above it)"
     [
         ({"handle": "h1"}, "session_resumption.handle", " (its sessions end with their connections)"),
         ({"session_resumption": {"transparent": True}}, "session_resumption.transparent", ""),
-        ({"proactivity": {"proactive_audio": True}}, "proactivity.proactive_audio", ""),
-        ({"enable_affective_dialog": True}, "enable_affective_dialog", ""),
         (
             {"output_audio_transcription": {"language_codes": ["de"]}}, "output_audio_transcription.language_codes", "",
         ),

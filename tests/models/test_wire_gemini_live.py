@@ -143,9 +143,6 @@ def test_a_setup_has_all_that_was_asked_for() -> None:
             "activity_handling": "NO_INTERRUPTION",
         },
         "context_window_compression": {"trigger_tokens": 1000, "sliding_window": {"target_tokens": 500}},
-        "enable_affective_dialog": True,
-        "proactivity": {"proactive_audio": True},
-        "explicit_vad_signal": True,
         "session_resumption": {"transparent": True},
     }
     config = {
@@ -174,7 +171,6 @@ def test_a_setup_has_all_that_was_asked_for() -> None:
                 "languageCode": "de-DE",
                 "voiceConfig": {"prebuiltVoiceConfig": {"voiceName": "Puck"}},
             },
-            "enableAffectiveDialog": True,
             "mediaResolution": "MEDIA_RESOLUTION_LOW",
         },
         "systemInstruction": {"parts": [{"text": "Be brief."}]},
@@ -190,7 +186,6 @@ def test_a_setup_has_all_that_was_asked_for() -> None:
                 ]
             }
         ],
-        "explicitVadSignal": True,
         "sessionResumption": {"handle": "h", "transparent": True},
         "inputAudioTranscription": {"languageCodes": ["de-DE"]},
         "outputAudioTranscription": {},
@@ -204,7 +199,6 @@ def test_a_setup_has_all_that_was_asked_for() -> None:
             "activityHandling": "NO_INTERRUPTION",
         },
         "contextWindowCompression": {"triggerTokens": 1000, "slidingWindow": {"targetTokens": 500}},
-        "proactivity": {"proactiveAudio": True},
         "safetySettings": [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}],
     }
 
@@ -229,14 +223,11 @@ def test_models_since_3_are_told_that_a_history_comes() -> None:
     assert setup_of(asked(), new=True)["historyConfig"] == announced
     assert "historyConfig" not in setup_of(asked({"handle": "h"}), new=True)
     assert "historyConfig" not in setup_of(asked())
-    given = {"history_config": {"initial_history_in_client_content": True}}
-    assert setup_of(asked(given))["historyConfig"] == announced
 
 
 @pytest.mark.parametrize(
     ("live", "config", "vertex", "name"),
     [
-        ({"explicit_vad_signal": True}, {}, False, "explicit_vad_signal"),
         ({"session_resumption": {"transparent": True}}, {}, False, "session_resumption.transparent"),
         ({}, {"labels": {"a": "b"}}, True, "labels"),
         ({}, {"response_schema": {"type": "object"}}, False, "response_schema"),
@@ -434,18 +425,6 @@ def test_signals_that_the_server_would_refuse_are_refused() -> None:
         writer.realtime(AudioStreamEnd())
 
 
-def test_a_new_instruction_and_tools_are_an_update_of_the_context() -> None:
-    """Both are replaced; without any, there are none."""
-    writer, _, _ = opened()
-    told = {
-        "systemInstruction": {"parts": [{"text": "Be long."}]},
-        "tools": {"tools": [{"functionDeclarations": [{"name": "look"}]}]},
-    }
-    assert checked(writer.update("Be long.", [FunctionDeclaration(name="look")])) == [{"contextUpdate": told}]
-    none: Message = {"systemInstruction": {"parts": []}, "tools": {"tools": []}}
-    assert checked(writer.update(None, [])) == [{"contextUpdate": none}]
-
-
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
@@ -454,7 +433,7 @@ def called(*ids: str) -> dict[str, Any]:
 
 
 def test_calls_and_their_responses() -> None:
-    """Calls come whole; responses go by their ids, without media, and say what they have to say of scheduling."""
+    """Calls come whole; responses go by their ids, without media."""
     writer, reader, _ = opened()
     assert read(reader, toolCall=called("a", "b")) == [
         {
@@ -469,10 +448,6 @@ def test_calls_and_their_responses() -> None:
     assert checked(writer.content(user(result("a", parts=media)), True, None)) == [
         {"toolResponse": {"functionResponses": [first]}}
     ]
-    second = {"id": "b", "name": "look", "response": {"seen": 1}, "scheduling": "SILENT", "willContinue": True}
-    interim = user(result("b", scheduling="SILENT", will_continue=True))
-    for _ in range(2):
-        assert checked(writer.content(interim, True, None)) == [{"toolResponse": {"functionResponses": [second]}}]
     writer.content(user(result("b")), True, None)
     with pytest.raises(ModelRequestError, match="'b'"):
         writer.content(user(result("b")), True, None)
@@ -809,7 +784,6 @@ ASKING: dict[str, Callable[[GeminiLiveWriter], object]] = {
     "speech": lambda writer: (writer.realtime(ActivityStart()), writer.realtime(ActivityEnd())),
     "speech that has begun": lambda writer: writer.realtime(ActivityStart()),
     "sound": lambda writer: writer.realtime(Blob(data=b"12", mime_type="audio/pcm")),
-    "new instruction": lambda writer: writer.update("Be brief.", []),
 }
 ASKS = {"typed", "history", "result", "speech"}
 

@@ -17,9 +17,8 @@ from minirun.models._wire_gemini import GeminiWire
 from minirun.models._wire_openai_chat import ChatWire
 from minirun.models._wire_openai_responses import ResponsesWire
 
-from ..live_wire_tables import asked_for, said, spoken, talked
 from ..tables import kept
-from ..wire_tables import PLAIN, WIRES, answered, by_case, failed, kept_requests, problem_with_answer, sent
+from ..wire_tables import PLAIN, WIRES, answered, failed, kept_requests, problem_with_answer, sent
 
 ANSWERING = [name for name in WIRES if name != "compatible"]  # which reads as the other one does
 
@@ -127,27 +126,3 @@ def test_thoughts_that_are_not_shown(name: str) -> None:
         parts = shown["response"].get("content", {}).get("parts", [])
         kept_parts = [part for part in parts if not part.get("thought") or "thought_signature" in part]
         assert hidden["response"].get("content", {}).get("parts", []) == kept_parts, case
-
-
-# --- live -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("table", "made"), [("live-sessions", asked_for), ("live-contents", said), ("live-happenings", spoken)]
-)
-def test_live_wires_say_what_the_table_says(table: str, made: Callable[[], dict[str, dict[str, Any]]]) -> None:
-    """
-    Each setting of a session, each kind of content and each thing that happens is sent to live models as the API has
-    it, or refused by the words that the table has.
-    """
-    assert differences(by_case(made()), kept(f"wire/tables/{table}")) == {}
-
-
-@pytest.mark.parametrize("case", kept("wire/tables/live-talks")["openai"])
-def test_a_conversation_goes_as_the_table_says(case: str) -> None:
-    """
-    Each event of OpenAI's server means the same responses, and makes this side send the same events, step by step.
-    """
-    told = kept("wire/tables/live-talks")["openai"][case]
-    for step, found, expected in zip(told["given"]["steps"], talked("", told["given"]), told["made"], strict=True):
-        assert found == expected, step

@@ -261,7 +261,7 @@ async def test_what_contexts_do_not_have_says_what_to_use_instead(name: str) -> 
     [
         ("save_input_blobs_as_artifacts", "SaveFilesAsArtifactsPlugin"),
         ("tool_thread_pool_config", "worker threads anyway"),
-        ("save_live_audio", "save_live_blob"),
+        ("save_live_audio", "write event.audio"),
         ("support_cfc", "leave it out"),
         ("translation_config", "instruction of the agent"),
     ],

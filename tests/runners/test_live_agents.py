@@ -10,13 +10,11 @@ from trio.testing import MockClock
 
 from minirun import AgentTool, BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, LoopAgent, SequentialAgent
 from minirun.errors import InvocationEndedError, NotSupportedError
-from minirun.runners import LiveRun
 from minirun.testing import LiveSent, ScriptedLive, ScriptedLlm, call, say
 from minirun.testing._live_dialects import DialectName
 from minirun.tools import FunctionTool
 
-from ..live_client import both, conversing, lines, new_runner, sent_of, stored
-from ..live_records import recorded, records
+from ..live_client import both, conversing, is_over, lines, new_runner, sent_of, stored
 
 
 @both
@@ -47,59 +45,6 @@ class Greeter(BaseAgent):
         await ctx.emit(Event(message="live"))
 
 
-@both
-async def test_an_agent_may_have_live_logic_of_its_own(dialect: DialectName, autojump_clock: MockClock) -> None:
-    """`_run_live_impl` runs in its place; in a sequence the next agent converses then."""
-
-    async def act(live: LiveRun) -> None:
-        await trio.sleep(2)
-        await live.send_text("hi")
-        await trio.sleep(2)
-
-    model = ScriptedLive([say("Hello."), say("Yes?")], dialect=dialect)
-    agent = SequentialAgent(name="all", sub_agents=[Greeter(name="greeter"), LlmAgent(name="root", model=model)])
-    async with InMemoryRunner(agent=agent, auto_create_session=True) as runner:
-        found = await recorded(runner, model, act)
-    at = 0.25 if dialect == "gemini" else 0.0
-    assert found == records(f"""
-        0.00 2 e1 greeter None: 'live'
-        0.00 3 e2 root live(connection=1, reason=start)
-        {at:.2f} 4 e3 root model: 'Hello.' out. over live(item_id=answer-1)
-        2.00 5 e4 user user: 'hi' live(after_seq=4)
-        {2 + at:.2f} 6 e5 root model: 'Yes?' out. over live(item_id=answer-2)
-        0.00 > connect 1
-        0.00 > history ?
-            user: '[greeter] said: live'
-        2.00 > content user: 'hi' ? id=e4
-        4.00 > close
-    """)
-
-
-async def test_what_is_said_while_another_call_holds_up_a_handover_waits(autojump_clock: MockClock) -> None:
-    """Calls of one answer are made together; nothing more goes to the agent that leaves, and the next one hears it."""
-
-    async def slow() -> str:
-        """Take two seconds."""
-        await trio.sleep(2)
-        return "done"
-
-    async def act(live: LiveRun) -> None:
-        await live.send_text("buy")
-        await trio.sleep(1)
-        await live.send_text("a hat")
-        await trio.sleep(5)
-
-    front = ScriptedLive([[call("slow"), call("transfer_to_agent", agent_name="shop")]], dialect="gemini")
-    back = ScriptedLive([say("Shop."), say("A hat.")], dialect="gemini")
-    shop = LlmAgent(name="shop", model=back)
-    agent = LlmAgent(name="root", model=front, sub_agents=[shop], tools=[slow])
-    async with new_runner(front, agent=agent) as runner:
-        began = trio.current_time()
-        await recorded(runner, front, act)
-    assert [each.text for each in sent_of(front, "content")] == ["buy"]
-    assert [(each.text, each.at - began) for each in sent_of(back, "content")] == [("a hat", 2.0)]
-
-
 class Silent(BaseAgent):
     """An agent that only knows runs in writing."""
 
@@ -116,27 +61,27 @@ def deciding(*arguments: Any, **named: Any) -> None:
     [
         (
             Silent(name="a"),
-            "the Silent 'a' cannot speak in a live run, where LlmAgents and SequentialAgents of them do",
+            "the Silent 'a' cannot converse in a live run: LlmAgents and SequentialAgents of them can",
         ),
         (
             LoopAgent(name="a", sub_agents=[LlmAgent(name="b", model=ScriptedLive([]))]),
-            "the LoopAgent 'a' cannot speak in a live run",
+            "the LoopAgent 'a' cannot converse in a live run",
         ),
         (
             SequentialAgent(name="s", sub_agents=[Silent(name="a")]),
-            "the Silent 'a' cannot speak in a live run",
+            "the Silent 'a' cannot converse in a live run",
         ),
         (
             LlmAgent(name="a", model=ScriptedLive([]), output_schema={"type": "object"}),
-            "output_schema of agent 'a' needs whole answers, and has no effect in a live run; leave it out, or use ru",
+            "output_schema of agent 'a' needs whole responses, and has no effect in a live run; leave it out, or use r",
         ),
         (
             LlmAgent(name="a", model=ScriptedLive([]), output_validator=lambda context, answer: None),
-            "output_validator of agent 'a' needs whole answers",
+            "output_validator of agent 'a' needs whole responses",
         ),
         (
             LlmAgent(name="a", model=ScriptedLive([]), input_guardrails=[lambda context, content: None]),
-            "input_guardrails of agent 'a' needs whole answers",
+            "input_guardrails of agent 'a' needs whole responses",
         ),
         (
             LlmAgent(name="a", model=ScriptedLive([]), on_model_error_callback=deciding),
@@ -162,17 +107,55 @@ def asking(sent: LiveSent) -> Any:
 
 
 @both
-async def test_an_answer_that_comes_too_late_is_refused(dialect: DialectName, autojump_clock: MockClock) -> None:
-    """The conversation is over: the question stays open, and the error says how it can be answered."""
+async def test_an_agent_can_have_live_logic_of_its_own(dialect: DialectName, autojump_clock: MockClock) -> None:
+    """`_run_live_impl` runs instead; in a sequence the next agent converses then, and is given what was said."""
+    model = ScriptedLive([say("Hello."), say("Yes?")], dialect=dialect)
+    agent = SequentialAgent(name="all", sub_agents=[Greeter(name="greeter"), LlmAgent(name="root", model=model)])
+    async with InMemoryRunner(agent=agent, auto_create_session=True) as runner, conversing(runner) as client:
+        await client.until(is_over)
+        await client.ask("hi")
+    assert lines(client.events) == ["greeter: live", "root: Hello.", "user: hi", "root: Yes?"]
+    [history] = sent_of(model, "history")
+    assert [content.text for content in history.contents] == ["[greeter] said: live"]
+
+
+async def test_input_waits_while_another_call_delays_a_transfer(autojump_clock: MockClock) -> None:
+    """From the call of the transfer on, the input waits for the next agent, whose connection it goes to."""
+
+    async def slow() -> str:
+        """Take two seconds."""
+        await trio.sleep(2)
+        return "done"
+
+    front = ScriptedLive([[call("slow"), call("transfer_to_agent", agent_name="shop")]], dialect="gemini")
+    back = ScriptedLive([say("Shop."), say("A hat.")], dialect="gemini")
+    shop = LlmAgent(name="shop", model=back)
+    agent = LlmAgent(name="root", model=front, sub_agents=[shop], tools=[slow])
+    async with new_runner(front, agent=agent) as runner, conversing(runner) as client:
+        began = trio.current_time()
+        await client.live.send_text("buy")
+        await trio.sleep(1)
+        await client.live.send_text("a hat")
+        await client.until(lambda event: event.text == "A hat." and event.turn_complete)
+    assert [each.text for each in sent_of(front, "content")] == ["buy"]
+    assert [(each.text, each.at - began) for each in sent_of(back, "content")] == [("a hat", 2.0)]
+
+
+@both
+async def test_a_reply_after_the_end_is_refused(dialect: DialectName, autojump_clock: MockClock) -> None:
+    """The run closes its open requests as cancelled when it ends, so a later reply finds none."""
     model = ScriptedLive(asking, dialect=dialect)
     tools = [FunctionTool(pay, require_confirmation=True)]
     async with new_runner(model, tools=tools) as runner, conversing(runner) as client:
         await client.live.send_text("go")
         await trio.sleep(5)
-        [question] = client.live.pending
+        [request] = client.live.pending
         await client.live.aclose()
         await client.hear_out()
         with pytest.raises(InvocationEndedError):
-            await client.live.send(question.reply(True))
-    assert client.live.status.value == "paused"
-    assert client.live.pending == [question]
+            await client.live.send(request.reply(True))
+        log = await stored(runner)
+    assert client.live.status.value == "completed"
+    assert client.live.pending == []
+    closed = [each.response["error"]["type"] for event in log for each in event.get_function_responses()]
+    assert closed == ["cancelled", "cancelled"]

@@ -10,20 +10,18 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import InMemorySessionService, LlmAgent, RunConfig, Runner
+from minirun import RunConfig
 from minirun.agents import LiveRequest
-from minirun.artifacts import InMemoryArtifactService
 from minirun.errors import (
     IdleTimeoutError,
     InvalidMessageError,
     ModelConnectionError,
     ModelError,
     ModelRequestError,
-    StorageError,
 )
 from minirun.models import BaseLlm, BaseLlmConnection, LlmRequest, LlmResponse
 from minirun.models._live import Realtime
-from minirun.testing import ScriptedLive, call, drop, handle, hear, pause, say
+from minirun.testing import ScriptedLive, call, drop, handle, pause, say
 from minirun.testing._live_dialects import DialectName
 from minirun.types import Blob, Content, FunctionResponse, Part, Transcription
 
@@ -386,69 +384,3 @@ def test_an_answer_to_a_question_comes_alone() -> None:
     for also in ({"partial": True}, {"state_delta": {"a": 1}}):
         with pytest.raises(InvalidMessageError):
             LiveRequest(content=Content(role="user", parts=[response]), **also)
-
-
-# --- what is recorded -------------------------------------------------------------------------------------------------
-
-
-class NeverSaves(InMemoryArtifactService):
-    """A store of artifacts that hangs."""
-
-    async def _save_chunks(self, *args: Any, **named: Any) -> int:
-        """Hang."""
-        await trio.sleep_forever()
-        return 0
-
-
-class CannotSave(InMemoryArtifactService):
-    """A store of artifacts that fails."""
-
-    async def _save_chunks(self, *args: Any, **named: Any) -> int:
-        """Fail."""
-        raise StorageError("the disk is full")
-
-
-@both
-@pytest.mark.parametrize("artifacts", [NeverSaves, CannotSave])
-async def test_leaving_waits_for_no_recording_that_cannot_be_saved(
-    artifacts: type[InMemoryArtifactService], dialect: DialectName, autojump_clock: MockClock
-) -> None:
-    """Whether the store of artifacts hangs or fails: the run can be left, and what was said is stored without sound."""
-    model = ScriptedLive([[say("one two three"), pause(60)]], dialect=dialect)
-    agent = LlmAgent(name="root", model=model)
-    async with Runner(
-        agent=agent, app_name="app", session_service=InMemorySessionService(), artifact_service=artifacts(),
-        auto_create_session=True,
-    ) as runner:  # fmt: skip
-        with trio.fail_after(100):
-            async with runner.run_live(user_id="u", session_id="s", run_config=RunConfig(save_live_blob=True)) as live:
-                await live.send_text("hi")
-                sounds = 0
-                async for event in live:
-                    sounds += is_sound(event)
-                    if sounds == 2:
-                        break
-        log = await stored(runner)
-    assert lines(log)[0] == "user: hi"
-    assert lines(log)[1].startswith("root:")
-    assert not log[-1].actions.artifact_delta
-
-
-async def test_leaving_waits_for_none_of_several_recordings(autojump_clock: MockClock) -> None:
-    """What the user has said is not understood yet when the answer is recorded, too: the store hangs with both."""
-    model = ScriptedLive([[hear("one", late=True), say("two three four"), pause(60)]], dialect="openai")
-    agent = LlmAgent(name="root", model=model)
-    async with Runner(
-        agent=agent, app_name="app", session_service=InMemorySessionService(), artifact_service=NeverSaves(),
-        auto_create_session=True,
-    ) as runner:  # fmt: skip
-        with trio.fail_after(100):
-            async with runner.run_live(user_id="u", session_id="s", run_config=RunConfig(save_live_blob=True)) as live:
-                await live.send_audio(b"\1\1" * 8_000)
-                await live.send_audio(bytes(48_000))
-                async for event in live:
-                    if is_sound(event):
-                        break
-        log = await stored(runner)
-    assert lines(log)[-1].startswith("root:")
-    assert not any(event.actions.artifact_delta for event in log)

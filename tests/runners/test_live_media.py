@@ -8,14 +8,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import LiveRequestQueue, RunConfig
+from minirun import LiveRequestQueue
 from minirun.errors import InvalidMessageError
-from minirun.models import BaseLlmConnection, LlmResponse
+from minirun.models import BaseLlmConnection
 from minirun.models._gemini_live import GeminiLiveConnection
 from minirun.models._openai_realtime import OpenAIRealtimeConnection
 from minirun.runners import LiveRun
 from minirun.testing import ScriptedLive, pause, say
-from minirun.types import Blob, Content, Part
+from minirun.types import Blob
 
 from ..live_client import both, conversing, new_runner, sent_of
 
@@ -32,7 +32,7 @@ async def by_realtime(live: LiveRun) -> None:
 
 
 async def by_queue(live: LiveRun) -> None:
-    live._line.queue.send_realtime(OTHER)
+    live._shared.queue.send_realtime(OTHER)
 
 
 @both
@@ -48,26 +48,6 @@ async def test_sound_of_another_rate_is_refused_where_it_is_sent(
             await send(client.live)
         assert (await client.ask("hello")).text == "Yes?"
     assert client.failure is None
-    assert not sent_of(model, "audio")
-
-
-@both
-async def test_sound_of_another_rate_that_was_sent_before_there_was_a_line_is_dropped_and_told(
-    dialect: Any, autojump_clock: MockClock
-) -> None:
-    """Nobody could know before: the caller hears of it by one event, and how much was dropped by the next one."""
-    model = ScriptedLive([say("Yes?")], dialect=dialect)
-    queue = LiveRequestQueue()
-    for _ in range(3):
-        queue.send_realtime(OTHER)
-    queue.send_content("hello")
-    async with new_runner(model) as runner, conversing(runner, live_request_queue=queue) as client:
-        answer = await client.until(lambda event: event.turn_complete)
-    assert client.failure is None
-    told = [event for event in client.events if event.error_code]
-    assert [(event.error_code, event.partial) for event in told] == [("INVALID_MESSAGE", True)]
-    assert "rate=8000" in (told[0].error_message or "")
-    assert (answer.live or {})["dropped_input_ms"] == 60
     assert not sent_of(model, "audio")
 
 
@@ -110,24 +90,21 @@ async def test_sound_that_names_two_rates_is_refused_where_it_is_sent(dialect: A
     """Nobody could know which is meant; the run goes on."""
     model = ScriptedLive([[pause(1)]], dialect=dialect)
     async with new_runner(model) as runner, conversing(runner) as client:
-        with pytest.raises(InvalidMessageError, match="once"):
+        with pytest.raises(InvalidMessageError, match="convert the audio"):
             mime_type = f"audio/pcm;rate={RATES[dialect]};rate=8000"
             await client.live.send_realtime(Blob(data=bytes(320), mime_type=mime_type))
     assert client.failure is None
 
 
-async def test_an_answer_is_recorded_at_the_rate_that_its_sound_tells(autojump_clock: MockClock) -> None:
-    """It may be another one than the connection usually sends; the header of the file has it."""
-    sound = Part(inline_data=Blob(data=bytes(3200), mime_type="audio/pcm;rate=16000"))
-    piece = LlmResponse(content=Content(role="model", parts=[sound]), partial=True)
-    model = ScriptedLive([[piece, LlmResponse(turn_complete=True)]])
-    async with new_runner(model) as runner:
-        async with conversing(runner, run_config=RunConfig(save_live_blob=True)) as client:
-            answer = await client.ask("hi")
-        (name,) = answer.actions.artifact_delta
-        where: dict[str, Any] = {"app_name": runner.app_name, "user_id": "u", "session_id": "s"}
-        assert runner.artifact_service is not None
-        saved = await runner.artifact_service.load_artifact(filename=name, **where)
-    assert saved is not None
-    assert saved.inline_data is not None
-    assert int.from_bytes(saved.inline_data.data[24:28], "little") == 16000
+@both
+async def test_audio_of_another_rate_before_the_first_connection_fails_the_run(
+    dialect: Any, autojump_clock: MockClock
+) -> None:
+    """What the model takes is not known when it is sent, so the run raises the error that sending would raise."""
+    queue = LiveRequestQueue()
+    queue.send_realtime(OTHER)
+    async with new_runner(ScriptedLive([], dialect=dialect)) as runner:
+        with pytest.raises(InvalidMessageError, match="rate=8000"):
+            async with runner.run_live(user_id="u", session_id="s", live_request_queue=queue) as live:
+                async for _ in live:
+                    pass

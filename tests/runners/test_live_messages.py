@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from minirun import LlmAgent, Runner
-from minirun.agents import _live_sending, _live_talk
+from minirun.agents import _live_conversation
 from minirun.testing import ScriptedLive, say
 
 from ..live_client import conversing, is_over, lines, stored
@@ -20,8 +20,7 @@ async def test_a_message_of_another_process_reaches_a_run_in_which_nobody_speaks
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run looks for it; the model answers it, though nothing else happens in the session."""
-    monkeypatch.setattr(_live_talk, "_MESSAGE_LOOK_S", 0.01)
-    monkeypatch.setattr(_live_sending, "_STORE_LOOK_S", 0.05)
+    monkeypatch.setattr(_live_conversation, "MESSAGES_S", 0.05)
 
     def process() -> Elsewhere | ElsewhereInPostgres:
         if store == "postgres":

@@ -8,11 +8,11 @@ from trio.testing import MockClock
 
 from minirun import RunConfig
 from minirun.models import LlmResponse
-from minirun.testing import ScriptedLive, ScriptedLlm, call, cancel_calls, hear, pause, say
+from minirun.testing import ScriptedLive, call, cancel_calls, hear, pause, say
 from minirun.testing._live_dialects import DialectName
 from minirun.types import Blob, Content, FunctionCall, Part, Transcription
 
-from ..live_client import both, conversing, is_over, lines, new_runner, sent_of, stored
+from ..live_client import both, conversing, lines, new_runner, sent_of, stored
 
 
 def spoken(*item_ids: str) -> list[LlmResponse]:
@@ -30,41 +30,6 @@ def spoken(*item_ids: str) -> list[LlmResponse]:
 def understood(item_id: str) -> LlmResponse:
     """All of an utterance is understood, which says what it is called."""
     return LlmResponse(item_id=item_id, input_transcription=Transcription(text=f"{item_id}.", finished=True))
-
-
-async def test_utterances_that_are_understood_in_another_order_stand_as_they_were_said(
-    autojump_clock: MockClock,
-) -> None:
-    """
-    Each of them says what follows it, and later prompts show it there: whether the next one, or an answer.
-
-    The third is understood before the first two, which were said before the answer, as the third was; the fourth after
-    the fifth, which nobody has answered yet.
-    """
-    text = ScriptedLlm(["written"])
-    model = ScriptedLive([], dialect="openai", text=text)
-    async with new_runner(model) as runner:
-        async with conversing(runner) as client:
-            await client.until(lambda event: event.live)
-            model.play(*spoken("first", "second", "third"), say("It is noon."))
-            await client.until(is_over)
-            model.play(understood("third"), understood("first"), understood("second"))
-            await trio.sleep(1)
-            model.play(*spoken("fourth", "fifth"), understood("fifth"), understood("fourth"), say("Bye."))
-            await client.until(is_over)
-        async with runner.run_async(user_id="u", session_id="s", new_message="and now?") as run:
-            await run.wait()
-        log = await stored(runner)
-    (request,) = text.requests
-    said = ["first.", "second.", "third.", "It is noon.", "fourth.", "fifth.", "Bye.", "and now?"]
-    assert [content.text for content in request.contents] == said
-    seqs = {event.text: event.seq for event in log}
-    assert {event.text: event.live["before_seq"] for event in log if event.live and "before_seq" in event.live} == {
-        "third.": seqs["It is noon."],
-        "first.": seqs["third."],
-        "second.": seqs["third."],
-        "fourth.": seqs["fifth."],
-    }
 
 
 async def test_a_call_that_is_withdrawn_before_its_result_is_told_is_not_answered(autojump_clock: MockClock) -> None:

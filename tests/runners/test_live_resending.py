@@ -63,23 +63,6 @@ async def test_a_result_that_is_taken_back_after_it_was_sent_still_says_what_the
     assert told == [(1, "hello"), (1, "first"), (1, "responses"), (2, "second")]
 
 
-async def test_an_answer_of_a_session_that_is_gone_is_cut_off_without_a_word_to_the_next_one(
-    autojump_clock: MockClock,
-) -> None:
-    """It is still played when another session has begun, which knows of no such item: the log says what was heard."""
-    model = ScriptedLive([say("one two three four five six seven eight")], dialect="openai", word_ms=1000)
-    async with new_runner(model) as runner, conversing(runner) as client:
-        await client.ask("go")
-        model.play(drop())
-        await client.until(lambda event: event.live and event.live.get("connection") == 2)
-        await client.live.interrupt()
-        cut = await client.until(lambda event: event.interrupted and not event.partial)
-    assert client.failure is None
-    assert cut.live is not None
-    assert "cut_seq" in cut.live
-    assert not sent_of(model, "truncate")
-
-
 async def test_a_result_that_was_sent_is_not_sent_again_once_its_call_is_taken_back(autojump_clock: MockClock) -> None:
     """The server may not have it, nor what was said before: that is said again, and nothing in the result's place."""
 

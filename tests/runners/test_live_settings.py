@@ -24,8 +24,8 @@ from minirun.testing import ScriptedLlm
 
 # What ADK's live settings are called in google.genai.types; fields of these that are refused here are so by name.
 SETTINGS = (
-    "AudioTranscriptionConfig", "AutomaticActivityDetection", "ContextWindowCompressionConfig", "HistoryConfig",
-    "PrebuiltVoiceConfig", "ProactivityConfig", "RealtimeInputConfig", "SessionResumptionConfig", "SlidingWindow",
+    "AudioTranscriptionConfig", "AutomaticActivityDetection", "ContextWindowCompressionConfig",
+    "PrebuiltVoiceConfig", "RealtimeInputConfig", "SessionResumptionConfig", "SlidingWindow",
     "SpeechConfig", "VoiceConfig",
 )  # fmt: skip
 WORDS = ("ActivityHandling", "EndSensitivity", "Modality", "StartSensitivity", "TurnCoverage")
@@ -42,23 +42,23 @@ def test_a_run_config_takes_the_names_of_live_settings() -> None:
     """
     They are given flat, and read from `live`, typed; a RunConfig that was given none has none.
     """
-    config = RunConfig(max_turns=5, response_modalities=["TEXT"], max_llm_calls=7)
+    config = RunConfig(response_modalities=["TEXT"], max_llm_calls=7)
     assert isinstance(config.live, LiveSettings)
-    turns: int = config.live.max_turns
-    assert (turns, config.live.response_modalities, config.live.idle_s) == (5, ("TEXT",), 300.0)
+    idle_s: float | None = config.live.idle_s
+    assert (config.live.response_modalities, idle_s) == (("TEXT",), 300.0)
     assert config.max_llm_calls == 7
     assert RunConfig(max_llm_calls=7).live is None
-    assert RunConfig(live=LiveSettings(max_turns=5)) == RunConfig(max_turns=5)
+    assert RunConfig(live=LiveSettings(idle_s=5)) == RunConfig(idle_s=5)
 
 
 def test_a_copy_of_a_run_config_keeps_its_live_settings() -> None:
     """
     `attrs.evolve` takes them over, and changes one of them by its name; equal settings are equal.
     """
-    config = RunConfig(max_turns=5, speech_config=SPEECH)
+    config = RunConfig(idle_s=5, speech_config=SPEECH)
     assert attrs.evolve(config, max_tokens=9).live == config.live
     changed = attrs.evolve(config, idle_s=None)  # type: ignore[call-arg]  # mypy knows the attributes alone
-    assert changed.live == LiveSettings(max_turns=5, speech_config=SPEECH, idle_s=None)
+    assert changed.live == LiveSettings(speech_config=SPEECH, idle_s=None)
     assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config
 
 
@@ -66,8 +66,8 @@ def test_a_misspelled_name_is_refused_with_the_one_that_is_near() -> None:
     """
     What RunConfig does not take is a TypeError, which names the nearest of all that it takes.
     """
-    with pytest.raises(TypeError, match=r"no field 'max_turn' \(did you mean 'max_turns'\?\); it has stre"):
-        RunConfig(max_turn=5)
+    with pytest.raises(TypeError, match=r"no field 'idle_ss' \(did you mean 'idle_s'\?\); it has stre"):
+        RunConfig(idle_ss=5)
     with pytest.raises(TypeError, match="did you mean 'max_llm_calls'"):
         RunConfig(max_llm_call=5)
     with pytest.raises(TypeError, match="no field 'colour'; it has"):
@@ -78,7 +78,12 @@ def test_a_misspelled_name_is_refused_with_the_one_that_is_near() -> None:
     ("name", "advice"),
     [
         ("avatar_config", "shows a face"),
-        ("save_live_audio", "save_live_blob=True"),
+        ("enable_affective_dialog", "leave it out"),
+        ("explicit_vad_signal", "leave it out"),
+        ("history_config", "sends the history itself"),
+        ("proactivity", "leave it out"),
+        ("save_live_audio", "audio is not stored"),
+        ("save_live_blob", "audio is not stored"),
         ("support_cfc", "Runner.run_live"),
         ("tool_thread_pool_config", "worker threads anyway"),
         ("translation_config", "instruction of the agent"),
@@ -98,15 +103,13 @@ def test_what_no_live_run_could_honour_is_refused_by_name(name: str, advice: str
 @pytest.mark.parametrize(
     ("name", "bad"),
     [
-        ("max_turns", "3"), ("max_turns", 1.5), ("max_turns", True), ("idle_s", 0), ("idle_s", float("nan")),
-        ("audio_lag_s_max", -1), ("resume_audio_s_max", None), ("refresh_instruction", 1), ("save_live_blob", None),
-        ("explicit_vad_signal", "yes"), ("enable_affective_dialog", 0), ("response_modalities", "AUDIO"),
+        ("idle_s", "3"), ("idle_s", True), ("idle_s", 0), ("idle_s", float("nan")), ("response_modalities", "AUDIO"),
         ("response_modalities", ["TEXT", "AUDIO"]), ("response_modalities", ["VIDEO"]), ("response_modalities", [1]),
         ("response_modalities", []), ("speech_config", "Kore"), ("speech_config", {"vioce_config": None}),
         ("speech_config", {"voice_config": {"prebuilt_voice_config": {"voice_name": 3}}}),
         ("output_audio_transcription", True), ("realtime_input_config", {"turn_coverage": "ALL"}),
         ("realtime_input_config", {"automatic_activity_detection": {"silence_duration_ms": -1}}),
-        ("context_window_compression", {"trigger_tokens": "many"}), ("live", {"max_turns": 3}), ("proactivity", {1: 2}),
+        ("context_window_compression", {"trigger_tokens": "many"}), ("live", {"idle_s": 3}),
     ],
 )  # fmt: skip
 def test_a_bad_value_is_refused_by_name(name: str, bad: Any) -> None:
@@ -130,16 +133,7 @@ def test_all_defaults_are_as_documented() -> None:
         "realtime_input_config": None,
         "session_resumption": None,
         "context_window_compression": None,
-        "save_live_blob": False,
-        "explicit_vad_signal": None,
-        "enable_affective_dialog": None,
-        "proactivity": None,
-        "history_config": None,
-        "max_turns": 1000,
         "idle_s": 300.0,
-        "audio_lag_s_max": 5.0,
-        "resume_audio_s_max": 2.0,
-        "refresh_instruction": False,
     }
     assert live_settings(RunConfig(response_modalities=None)) == LiveSettings()
     assert live_settings(RunConfig(response_modalities=[types.Modality.TEXT])).response_modalities == ("TEXT",)
@@ -164,8 +158,6 @@ def test_a_connection_is_told_plain_dicts() -> None:
             },
             session_resumption=types.SessionResumptionConfig(handle="h0", transparent=True),
             context_window_compression={"sliding_window": {"target_tokens": 0}},
-            explicit_vad_signal=True,
-            history_config={"initial_history_in_client_content": True},
         )
     )
     assert settings.handle == "h0"
@@ -184,8 +176,6 @@ def test_a_connection_is_told_plain_dicts() -> None:
         },
         session_resumption={"transparent": True},
         context_window_compression={"sliding_window": {"target_tokens": 0}},
-        explicit_vad_signal=True,
-        history_config={"initial_history_in_client_content": True},
     )
     plain = LiveSettings()
     assert plain.handle is None
@@ -215,7 +205,7 @@ def test_the_config_of_a_live_run_has_all_that_holds_in_it() -> None:
     It has live settings, and no deadline by itself; ADK's streaming mode of live runs is taken, that of others is not.
     """
     assert live_config(None) == RunConfig(live=LiveSettings(), deadline_s=None)
-    config = RunConfig(streaming_mode=StreamingMode.BIDI, max_turns=3, deadline_s=60)
+    config = RunConfig(streaming_mode=StreamingMode.BIDI, idle_s=3, deadline_s=60)
     assert live_config(config) == config
     with pytest.raises(NotSupportedError, match=r"StreamingMode\.SSE has no effect in a live run.*StreamingMode\.BIDI"):
         live_config(RunConfig(streaming_mode=StreamingMode.SSE))
@@ -224,8 +214,8 @@ def test_the_config_of_a_live_run_has_all_that_holds_in_it() -> None:
 
 
 WRITING: list[tuple[RunConfig, str]] = [
-    (RunConfig(max_turns=5, save_live_blob=True), r"\(save_live_blob=\.\.\., max_turns=\.\.\.\) has no effect"),
-    (RunConfig(max_turns=1000), r"\(live=\.\.\.\) has no effect in Runner\.run_async, only in Runner\.run_live"),
+    (RunConfig(idle_s=5, response_modalities=["TEXT"]), r"\(response_modalities=\.\.\., idle_s=\.\.\.\) has no effect"),
+    (RunConfig(idle_s=300.0), r"\(live=\.\.\.\) has no effect in Runner\.run_async, only in Runner\.run_live"),
     (RunConfig(context_window_compression={}), r"events_compaction_config"),
     (RunConfig(streaming_mode=StreamingMode.BIDI), r"StreamingMode\.BIDI .*use NONE or SSE there, or Runner\.run_live"),
 ]
