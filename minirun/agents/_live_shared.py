@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["LiveShared", "check_agents"]
 
 # Fields of an agent that need a whole response before the user hears any of it.
-_WHOLE = ("output_schema", "output_validator", "input_guardrails", "output_guardrails", "planner", "code_executor")
+_WHOLE = ("output_schema", "output_validator", "input_guardrails", "output_guardrails", "planner")
 
 # After the time that `aclose` gives to the last response: a connection that takes nothing is cancelled then.
 _STUCK_S = 1.0
