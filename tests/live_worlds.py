@@ -49,6 +49,8 @@ class Talk:
     """The ids of the messages that were sent, in order."""
     texts: list[str] = attrs.Factory(list)
     """Texts that a partial event has shown."""
+    has_ended: bool = False
+    """The user has left it or heard it out, and nothing has failed."""
     is_closed: bool = False
     """The user has closed it, and heard it out, and nothing has failed."""
 
@@ -176,6 +178,8 @@ async def converse(world: World, runner: Runner, talk: Talk) -> None:
         in_time = bool(closed_at) and trio.current_time() < closed_at[0] + 20  # else the rest of the input is cut off
         talk.is_closed = in_time and live.status is InvocationStatus.COMPLETED
         nursery.cancel_scope.cancel()
+    await trio.lowlevel.checkpoint_if_cancelled()  # by the death of the process
+    talk.has_ended = True
 
 
 async def check(world: World, runner: Runner, made: list[Talk]) -> None:
@@ -199,6 +203,10 @@ async def check(world: World, runner: Runner, made: list[Talk]) -> None:
         own = [event for event in log if event.invocation_id == talk.invocation_id]
         counts = Counter(event.id for event in own if event.author == "user" and event.content is not None)
         expect(all(counts[each] <= 1 for each in talk.typed), "a message is stored twice")
+        if talk.has_ended:
+            said = [f"{event.text} {(event.custom_metadata or {}).get('unheard', '')}" for event in own]
+            shown = " ".join(talk.texts).split()
+            expect(len(shown) <= len(" ".join(said).split()), "words that the user was shown are not stored")
         if talk.is_closed:
             stored = [event.id for event in own if event.id in talk.typed]
             expect(stored == talk.typed, "a message of a run that was closed is lost, or out of order")

@@ -17,10 +17,11 @@ from minirun import (
     Runner,
 )
 from minirun.errors import ModelError
+from minirun.models import LlmResponse
 from minirun.testing import ScriptedLive, error, pause, say
 from minirun.testing._live_dialects import DialectName
 
-from ..live_client import both, conversing, is_sound, lines, new_runner, sent_of, stored
+from ..live_client import both, converse, conversing, is_sound, lines, new_runner, sent_of, stored
 
 
 @both
@@ -117,3 +118,19 @@ async def test_a_run_at_rest_looks_into_a_shared_store_every_two_seconds(autojum
         service.looks.clear()
         await trio.sleep(60)
         assert [round(after - before, 3) for before, after in pairwise(service.looks)] == [2.0] * 29
+
+
+OVER = LlmResponse(turn_complete=True)
+
+
+@both
+@pytest.mark.parametrize("failure", [[], [error("E429", "busy")]], ids=["empty", "failed"])
+async def test_every_turn_that_was_asked_for_ends_for_the_caller(
+    failure: list[Any], dialect: DialectName, autojump_clock: MockClock
+) -> None:
+    """A response that is empty, or has failed, has an event with `turn_complete`: a loop that waits for it ends."""
+    async with new_runner(ScriptedLive([[*failure, OVER]], dialect=dialect)) as runner:
+        with trio.fail_after(60):
+            client = await converse(runner, "hi")
+    assert client.failure is None
+    assert [event.turn_complete for event in client.events if event.turn_complete] == [True]

@@ -38,7 +38,7 @@ MUTANTS = mutants()
 # that are found soonest.
 ALWAYS = {
     "P1": ["publish_before_store"],
-    "P2": ["live_leaving_loses_the_answer"],
+    "P2": ["live_leaving_loses_the_response"],
     "P3": ["stale_check_by_time"],
     "P4": ["fork_shares_the_log"],
     "P5": ["run_leaves_its_agent_behind"],
