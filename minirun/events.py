@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 
+from ._arguments import refuse_unknown
 from ._fields import EMPTY_LIST, FLAG, JSON_VALUE, NAME_SET, NAMES, OBJECT, TEXT, checked, instance_of, integer
 from ._json import EMPTY_DICT, JSON, finite, freeze, shown
 from ._values import Memoized, Value, constructed, unknown_field
@@ -348,6 +349,7 @@ def _seconds(value: object, path: str) -> float:
     return seconds
 
 
+@refuse_unknown
 @constructed
 @attrs.frozen(kw_only=True, init=False, weakref_slot=False, eq=False, repr=False)
 class Event(Value):

@@ -33,7 +33,7 @@ from ..runtime._hooks import Hook
 from ..types import Content
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Set
+    from collections.abc import Generator
 
 __all__ = ["BaseAgent", "Hooks", "hooks_field", "misfit", "refusing"]
 
@@ -64,10 +64,6 @@ class _AgentFields:
         advice = "running never changes an agent; `agent.clone({'{name}': ...})` makes another, `ctx.state` can change"
         refuse_changes(cls, advice)
 
-    @classmethod
-    def _check_names(cls, names: Set[str]) -> None:
-        """Raise for names of fields that are refused with a reason."""
-
     @recursive_repr("...")
     def __repr__(self) -> str:
         return fields_shown(self)
@@ -88,8 +84,14 @@ def _initialiser(initialise: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(initialise)
     def __init__(self: Any, *args: Any, **fields: Any) -> None:
-        self._check_names(fields.keys())
-        vars(type(self)).get("__attrs_init__", initialise)(self, *args, **fields)
+        construct = vars(type(self)).get("__attrs_init__", initialise)
+        try:
+            construct(self, *args, **fields)
+        except TypeError:
+            from .._adk import check_arguments  # few programs make this mistake
+
+            check_arguments(type(self), construct, fields)
+            raise
 
     return __init__
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
+from .._arguments import refuse_unknown
 from .._json import FrozenTuple, brief, freeze
 from ..errors import ConfigurationError, GuardrailTripwireError, InvalidValueError, ModelRetry
 from ..runtime import ToolContext
@@ -35,6 +36,7 @@ def _check_name(guardrail: Guardrail, attribute: Any, name: object) -> None:
         raise ConfigurationError(f"expected the name of a guardrail to be a text, or None, found {brief(name)}")
 
 
+@refuse_unknown
 @attrs.frozen(eq=False)
 class Guardrail:
     """

@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 import attrs
 
+from .._arguments import refuse_unknown
 from .._json import brief, is_count
 from ..errors import ConfigurationError, ModelContractError, ModelError
 from ..events import Event
@@ -68,6 +69,7 @@ def _checked_line(instance: object, attribute: attrs.Attribute[int], value: obje
         raise ConfigurationError(msg)
 
 
+@refuse_unknown
 @attrs.frozen
 class FirstLinesSummarizer(BaseEventsSummarizer):
     """
@@ -149,6 +151,7 @@ def _checked_template(instance: object, attribute: attrs.Attribute[str | None], 
 HISTORY = "{conversation_history}"
 
 
+@refuse_unknown
 @attrs.frozen
 class LlmEventSummarizer(BaseEventsSummarizer):
     """
@@ -221,6 +224,7 @@ def _summarizer(value: BaseEventsSummarizer | None) -> BaseEventsSummarizer:
     return FirstLinesSummarizer() if value is None else value
 
 
+@refuse_unknown
 @attrs.frozen(kw_only=True)
 class EventsCompactionConfig:
     """

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from .._arguments import refuse_unknown
 from .._json import brief, finite, is_count
 from ..errors import ConfigurationError
 
@@ -38,6 +39,7 @@ def _tokens(instance: object, attribute: attrs.Attribute[Any], value: object) ->
         _refuse(attribute.name, "an integer from 0 up", value)
 
 
+@refuse_unknown
 @attrs.frozen(kw_only=True)
 class ContextCacheConfig:
     """

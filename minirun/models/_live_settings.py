@@ -163,9 +163,9 @@ class LiveSettings(Record):
         return LiveConnectConfig(handle=handle, **plain)
 
 
-def settings_of(live: object, given: Mapping[str, Any], known: Iterable[str]) -> LiveSettings:
+def settings_of(of: type, live: object, given: Mapping[str, Any], known: Iterable[str]) -> LiveSettings:
     """
-    Return the live settings of a RunConfig that was given *live*, and these other arguments; it takes *known* itself.
+    Return the live settings of a RunConfig (*of*) with *live* and these other arguments; *known* are its own.
 
     Raises:
         NotSupportedError: One of them is an option of ADK's that would have no effect.
@@ -177,7 +177,7 @@ def settings_of(live: object, given: Mapping[str, Any], known: Iterable[str]) ->
         if name not in names:
             from .._adk import refusal  # nothing of the kind is given by programs that run
 
-            raise refusal(name, [*known, *names])
+            raise refusal(of, name, [*known, *names])
     if live is not None and not isinstance(live, LiveSettings):
         raise _wrong("live", "LiveSettings, or None", live)
     return attrs.evolve(live or LiveSettings(), **given)

@@ -58,7 +58,7 @@ class ReadonlyContext:
         def __getattr__(self, name: str) -> NoReturn:
             from .._adk import no_attribute  # few programs ask for what is not there
 
-            raise no_attribute(type(self).__name__, name)
+            raise no_attribute(type(self), name)
 
     @property
     def state(self) -> Mapping[str, Any]:

@@ -120,6 +120,6 @@ class RunConfig(Record):
         if live is not None or others:
             from ..models._live_settings import settings_of  # few runs are live
 
-            live = settings_of(live, others, fields)
+            live = settings_of(RunConfig, live, others, fields)
         given = locals()  # the fields by their names, as the signature has them
         self.__attrs_init__(**{name: given[name] for name in fields})

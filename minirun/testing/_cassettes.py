@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
+from typing import Literal
 
 from .._json import brief
 from ..errors import ConfigurationError
@@ -65,7 +66,7 @@ class Cassettes:
             expected = f"expected one model for the cassette {file}, found a second one"
             raise ConfigurationError(f"{expected}; give each a name: cassette(model, name)")
         made = model if model is None or isinstance(model, BaseLlm) else model() if self._records else None
-        mode = "record" if self._records else "replay"
+        mode: Literal["record", "replay"] = "record" if self._records else "replay"
         recorded = RecordedLlm(made, self._folder / file, mode, pace=pace, repeat=self._repeats)
         self._models.append((file, recorded))
         return recorded

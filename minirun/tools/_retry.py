@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from .._arguments import refuse_unknown
 from .._json import brief, finite, is_count
 from ..errors import ArgumentError, ConfigurationError, FatalError
 
@@ -49,6 +50,7 @@ def _are_exceptions(instance: object, attribute: attrs.Attribute[Any], value: tu
         _check(is_class or is_name, attribute.name, "classes of exceptions that are not fatal, or their names", each)
 
 
+@refuse_unknown
 @attrs.frozen(kw_only=True)
 class RetryConfig:
     """

@@ -39,7 +39,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "values",
         (
             "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
-            "_codec _record _window _adk _genai _misuse _model_errors _request_types _state_schema_error "
+            "_codec _record _arguments _window _adk _genai _model_errors _request_types _state_schema_error "
             "_workflow_errors _api_errors _guardrail_errors _tool_server_errors _urls _lines _live_errors _live_types",
         ),
     ),
@@ -137,7 +137,6 @@ LATER = frozenset(
         "_copies",
         "_frozen_error",
         "_live_types",
-        "_misuse",
         "_odd_notes",
         "_postgres._libpq",
         "_replay_checks",
@@ -223,7 +222,6 @@ LATER = frozenset(
         "runners._live_run",
         "runners._messages",
         "runners._odd_arguments",
-        "runners._overrides",
         "runners._resume",
         "runners._rewind",
         "runners._supervisor",
@@ -283,7 +281,6 @@ LATER = frozenset(
         "sessions._sqlite._lease_wait",
         "sessions._sqlite._lost_file",
         "sessions._sqlite._messages",
-        "sessions._sqlite._odd_options",
         "sessions._sqlite._queries",
         "sessions._sqlite._rewind",
         "sessions._sqlite._turn",

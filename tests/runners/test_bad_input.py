@@ -527,7 +527,7 @@ CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
         "RunConfig.get_session_config: expected a Get",
     ),
     ({"custom_metadata": {"a": object()}}, InvalidValueError, "custom_metadata['a']"),
-    ({"max_llm_callls": 5}, TypeError, "no field 'max_llm_callls' (did you mean 'max_llm_calls'?); it has streaming_"),
+    ({"max_llm_callls": 5}, TypeError, "unexpected keyword argument 'max_llm_callls'; did you mean 'max_llm_calls'?"),
 ]
 
 
