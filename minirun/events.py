@@ -172,22 +172,8 @@ def replay_of(value: Replay | Mapping[str, Any]) -> Replay:
     return replay
 
 
-def _replay_in_json(notes: Any, _: Any) -> Replay:
-    """
-    What is stored of a `Replay`. What this version can make nothing of is kept as fields that it does not know are.
-
-    So an event stays readable whatever another program has written there: only the runtime needs it.
-    """
-    try:
-        return replay_of(notes)
-    except InvalidValueError:
-        from ._odd_notes import without_odd  # few logs were written by somebody else
-
-        return without_odd(notes, replay_of)
-
-
 # Read by hand, which takes less time than cattrs does to compile it for three more classes.
-_REPLAY: Final = {"form": "replay", "read": _replay_in_json}
+_REPLAY: Final = {"form": "replay", "read": lambda notes, _: replay_of(notes)}
 
 
 @constructed

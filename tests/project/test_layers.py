@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "values",
         (
-            "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
+            "types events errors _json _fields _frozen _frozen_error _replay_checks _routes _values _copies "
             "_codec _record _arguments _window _adk _genai _model_errors _request_types _state_schema_error "
             "_workflow_errors _api_errors _guardrail_errors _tool_server_errors _urls _lines _live_errors _live_types",
         ),
@@ -137,7 +137,6 @@ LATER = frozenset(
         "_copies",
         "_frozen_error",
         "_live_types",
-        "_odd_notes",
         "_postgres._libpq",
         "_replay_checks",
         "_request_types",
@@ -188,7 +187,6 @@ LATER = frozenset(
         "flows._late_speech",
         "flows._node_paths",
         "flows._output",
-        "flows._parameter_docs",
         "flows._progress",
         "flows._results",
         "flows._retold",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Generator, Iterator
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -148,31 +147,6 @@ def test_a_name_that_is_no_text_is_told() -> None:
 
     with pytest.raises(WorkflowConfigurationError, match="expected a node's name to be an identifier, found 3"):
         Binding.of(Odd())
-
-
-@pytest.mark.parametrize(
-    ("annotation", "message"),
-    [
-        (Generator[int, bytes, int], None),
-        (Generator[int, None, bytes], "bytes has no JSON form"),
-        (Generator[bytes, None, int], "bytes has no JSON form"),
-        (Iterator[bytes], "bytes has no JSON form"),
-        (list[bytes], None),
-        ("no python", "found a text that is no Python"),
-    ],
-)
-def test_what_a_generator_yields_and_returns_is_checked(annotation: Any, message: str | None) -> None:
-    """What it is sent is not: nobody sends anything."""
-
-    def gives() -> Any:
-        yield 1
-
-    gives.__annotations__["return"] = annotation
-    if message is None:
-        assert Binding.of(gives).kind == "generator"
-    else:
-        with pytest.raises(WorkflowConfigurationError, match=message):
-            Binding.of(gives)
 
 
 def test_a_context_by_the_last_word_of_its_name() -> None:
