@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, dataclass_tran
 
 import attrs
 
+from .._fields import setting
 from .._frozen import refuse_changes
 from .._json import FrozenTuple, brief
 from .._record import MUTABLE, fields_shown
@@ -35,7 +36,7 @@ from ..types import Content
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["BaseAgent", "Hooks", "hooks_field", "misfit", "refusing"]
+__all__ = ["BaseAgent", "Hooks", "hooks_field", "misfit"]
 
 # Where the line of a live run stands in the memo of its invocation.
 LINE = "live line"
@@ -94,16 +95,6 @@ def _initialiser(initialise: Callable[..., None]) -> Callable[..., None]:
             raise
 
     return __init__
-
-
-def refusing(expected: str, fits: Callable[[Any], bool]) -> Callable[[Any, Any, Any], None]:
-    """A validator of a field: what does not fit raises ConfigurationError, which says what is *expected*."""
-
-    def check(instance: Any, attribute: Any, value: Any) -> None:
-        if not fits(value):
-            raise ConfigurationError(f"expected {expected}, found {brief(value)}")
-
-    return check
 
 
 def _is_name(name: object) -> bool:
@@ -199,9 +190,9 @@ class BaseAgent(_AgentFields):
             it returns is said, too, unless the agent did not come to its end.
     """
 
-    name: str = attrs.field(validator=refusing("an agent name that is an identifier and not 'user'", _is_name))
+    name: str = attrs.field(validator=setting("an identifier that is not 'user'", _is_name))
     description: str = attrs.field(
-        default="", validator=refusing("the description of an agent to be a string", lambda text: isinstance(text, str))
+        default="", validator=setting("a string", lambda text: isinstance(text, str))
     )
     sub_agents: Sequence[BaseAgent] = attrs.field(default=(), converter=_agents)
     before_agent_callback: Hooks = hooks_field("before_agent_callback", "callback_context")

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from .._fields import is_list
+from .._fields import is_list, setting
 from .._json import COUNT_MAX, brief, is_count, is_seconds
 from .._live_types import (
     AudioTranscriptionConfig,
@@ -39,13 +39,7 @@ def _wrong(name: str, expected: str, found: object) -> ConfigurationError:
 
 
 def _field(default: object, expected: str, fits: Callable[[Any], bool]) -> Any:
-    """A field that refuses what does not fit."""
-
-    def check(settings: object, field: attrs.Attribute[Any], value: object) -> None:
-        if not fits(value):
-            raise _wrong(field.name, expected, value)
-
-    return attrs.field(default=default, validator=check)
+    return attrs.field(default=default, validator=setting(expected, fits, of="RunConfig"))
 
 
 def _setting(cls: type[LiveValue], unset: LiveValue | None = None) -> Any:

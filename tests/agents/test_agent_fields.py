@@ -133,8 +133,8 @@ def test_a_field_has_what_it_was_given(fields: dict[str, Any], name: str, value:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": " "}, "expected the name of a guardrail to be a text, or None, found ' '"),
-        ({"name": 5}, "expected the name of a guardrail to be a text, or None, found 5"),
+        ({"name": " "}, "Guardrail.name: expected a text, or None, found ' '"),
+        ({"name": 5}, "Guardrail.name: expected a text, or None, found 5"),
     ],
 )
 def test_settings_of_a_guardrail_are_checked(options: dict[str, Any], message: str) -> None:

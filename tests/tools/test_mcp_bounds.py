@@ -285,7 +285,7 @@ def test_a_stdio_server_is_made_of_texts(fields: dict[str, Any], is_fine: bool) 
         assert {name: getattr(StdioServer(**made), name) for name in made} == made
     else:
         [name] = fields
-        with pytest.raises(ConfigurationError, match=rf"^expected StdioServer\.{name} to be "):
+        with pytest.raises(ConfigurationError, match=rf"^StdioServer\.{name}: expected "):
             StdioServer(**made)
 
 
@@ -297,7 +297,7 @@ def test_the_time_of_adks_parameters_is_above_zero(seconds: Any) -> None:
         lambda given: StreamableHTTPConnectionParams(URL, None, given),
     ]
     for make in makes:
-        with pytest.raises(ConfigurationError, match=r"^expected timeout to be seconds above 0, or None"):
+        with pytest.raises(ConfigurationError, match=r"\.timeout: expected seconds above 0, or None"):
             make(seconds)
         assert [given_seconds(make(fine)) for fine in (None, 0.001, 1)] == [None, 0.001, 1]
     assert given_seconds(URL) is None
