@@ -1,8 +1,8 @@
 """
-A conversation that is recorded once and replayed ever after: the model is asked in the first run, in no other.
+A conversation that is recorded once and replayed afterwards: only the first run calls the model.
 
-`append` asks the model only for what the cassette does not have; a test would use `replay`, which never asks. Put a
-real model where `provider` is made. Run it twice in one folder: `python examples/recorded_model.py`.
+The fixture `cassette` of pytest does the same for tests. Put a real model where `provider` is made. Run it twice in one
+folder: `python examples/recorded_model.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from minirun.models import RecordedLlm
 from minirun.runtime import StreamingMode
 from minirun.testing import ScriptedLlm, call
 
-CASSETTE = "capital.jsonl"
+CASSETTE = "capital.json"
 
 
 async def population(city: str) -> dict[str, float]:
@@ -28,7 +28,8 @@ async def main() -> None:
         [call("population", city="Lima"), ["Ten ", "million."], call("population", city="Quito"), ["Two ", "million."]],
         latency_s=0.1,
     )
-    model = RecordedLlm(provider, CASSETTE, mode="append", pace=0.0)
+    is_recorded = await trio.Path(CASSETTE).exists()
+    model = RecordedLlm(provider, CASSETTE, mode="replay" if is_recorded else "record", pace=0.0)
     agent = LlmAgent(name="geographer", model=model, instruction="Answer in two words.", tools=[population])
     runner = InMemoryRunner(agent=agent, auto_create_session=True)
     streaming = RunConfig(streaming_mode=StreamingMode.SSE)

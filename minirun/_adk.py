@@ -1,19 +1,18 @@
 """
-What those who come from Google's ADK look for: where its modules and names are here, and what to use instead.
+Names of Google's ADK: where its modules and names are in minirun, and what replaces the ones that minirun lacks.
 
-Loaded when an import or an argument fails, or when a module is asked for by ADK's path; other programs never do.
+The module is loaded when an import, an attribute or an argument fails, or when a module is imported by ADK's path.
 
-*   `PATHS`: a module of ADK, `google.adk.agents.llm_agent`, is `minirun.agents.llm_agent`. It has no code: it answers
-    for the names of the public lists here that the table names, and for what ADK calls otherwise.
-*   `ABSENT` and `ABSENT_MODULES`: names and modules of ADK that are not here. Asking for one raises an error that says
-    what to use instead, and not that there is no such name.
-*   `OF_RUN_CONFIG` and `OF_CONTEXTS`: the same for arguments, and for attributes of contexts.
+*   `PATHS`: a module of ADK, `google.adk.agents.llm_agent`, is `minirun.agents.llm_agent`. It has no code: it returns
+    the names of the public lists that the table gives for it.
+*   `ADVICE`: the one table of names that minirun lacks, with what to do instead. `advice_for` is the one lookup.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.abc import Loader
@@ -23,9 +22,7 @@ from typing import Any, NamedTuple
 
 from .errors import NotSupportedAttributeError, NotSupportedError, NotSupportedImportError
 
-__all__ = [
-    "ABSENT", "ABSENT_MODULES", "OF_CONTEXTS", "OF_RUN_CONFIG", "PATHS", "absent", "no_attribute", "refusal", "spec_of",
-]
+__all__ = ["ADVICE", "PATHS", "absent", "advice_for", "check_arguments", "no_attribute", "refusal", "spec_of"]
 
 
 class Stand(NamedTuple):
@@ -104,197 +101,296 @@ PATHS: dict[str, Stand] = {
 # --- what is not here -------------------------------------------------------------------------------------------------
 
 
-class Missing(NamedTuple):
-    """Some names and modules of ADK, and what to do without them."""
-
-    advice: str
-    names: str = ""
-    """Whatever module they are asked of."""
-    modules: str = ""
-
-
 _CLOUD = "there is no adapter for this cloud service"
+_SERVICE = "the Runner has the services; a context has what is done with them"
+_OF_NODES = "only what is a node's logic can set it, in the context that it is given"
+_CONFIG_OPTION = "it is a setting of requests: write LlmAgent(generate_content_config=GenerateContentConfig(...))"
 
-_MISSING = (
+_ROWS: tuple[tuple[str, str], ...] = (
     # services
-    Missing(
+    (
         f"{_CLOUD}; use minirun.sessions.SqliteSessionService(path)",
-        names="VertexAiSessionService",
-        modules="sessions.vertex_ai_session_service",
+        "VertexAiSessionService .sessions.vertex_ai_session_service",
     ),
-    Missing(
+    (
         f"{_CLOUD}; use minirun.artifacts.SqliteArtifactService or FileArtifactService, or implement "
         "BaseArtifactService",
-        names="GcsArtifactService",
-        modules="artifacts.gcs_artifact_service",
+        "GcsArtifactService .artifacts.gcs_artifact_service",
     ),
-    Missing(
+    (
         f"{_CLOUD}; use minirun.memory.SqliteMemoryService(path), or implement BaseMemoryService",
-        names="VertexAiMemoryBankService VertexAiRagMemoryService",
-        modules="memory.vertex_ai_memory_bank_service memory.vertex_ai_rag_memory_service",
+        "VertexAiMemoryBankService VertexAiRagMemoryService .memory.vertex_ai_memory_bank_service "
+        ".memory.vertex_ai_rag_memory_service",
     ),
     # credentials
-    Missing(
+    (
         "a secret never stands in a state, which is stored and shown; use minirun.credentials.KeyringCredentialService",
-        names="SessionStateCredentialService",
-        modules="auth.credential_service.session_state_credential_service",
+        "SessionStateCredentialService .auth.credential_service.session_state_credential_service",
     ),
-    Missing(
+    (
         "say which credential is needed by minirun.credentials.AuthConfig(credential_key=..., scheme=...), whose "
         "scheme is a text: 'api_key', 'bearer', 'basic', 'oauth2' or 'custom'",
-        names="AuthCredentialTypes AuthSchemeType HttpAuth HttpCredentials ServiceAccount",
-        modules="auth.auth_handler auth.auth_preprocessor",
+        "AuthCredentialTypes AuthSchemeType HttpAuth HttpCredentials ServiceAccount .auth.auth_handler "
+        ".auth.auth_preprocessor",
     ),
-    Missing(
+    (
         "write AuthConfig(..., auth_scheme=minirun.credentials.AuthScheme(...), raw_auth_credential="
         "AuthCredential('client', client_id=..., client_secret=...))",
-        names="OAuth2Auth OpenIdConnectWithConfig",
+        "OAuth2Auth OpenIdConnectWithConfig",
     ),
     # plugins
-    Missing(
+    (
         "use minirun.plugins.TracingPlugin with an OpenTelemetry exporter, such as that of Google Cloud",
-        names="CloudTracePlugin",
+        "CloudTracePlugin",
     ),
-    Missing(
+    (
         f"{_CLOUD}; use minirun.plugins.TracingPlugin, or a BasePlugin whose on_event_callback exports",
-        names="BigQueryAgentAnalyticsPlugin",
-        modules="plugins.bigquery_agent_analytics_plugin",
+        "BigQueryAgentAnalyticsPlugin .plugins.bigquery_agent_analytics_plugin",
     ),
-    Missing(
+    (
         "save what a tool makes as an artifact: tool_context.save_artifact",
-        names="MultimodalToolResultsPlugin",
-        modules="plugins.multimodal_tool_results_plugin",
+        "MultimodalToolResultsPlugin .plugins.multimodal_tool_results_plugin",
     ),
     # models, and what works with those of one provider
-    Missing(
+    (
         "import minirun.models.gemini.Gemini, which needs minirun[models], and give it a key",
-        names="Gemini",
-        modules="models.google_llm",
+        "Gemini .models.google_llm",
     ),
-    Missing(
+    (
         "import minirun.models.anthropic.Claude, which needs minirun[models], and give it a key",
-        names="AnthropicLlm Claude",
-        modules="models.anthropic_llm",
+        "AnthropicLlm Claude .models.anthropic_llm",
     ),
-    Missing(
+    (
         "give minirun.models.openai.OpenAIChat the base_url of the server; all that speak chat completions will do",
-        names="Gemma3Ollama LiteLlm",
-        modules="models.lite_llm",
+        "Gemma3Ollama LiteLlm .models.lite_llm",
     ),
-    Missing(
+    (
         "there is no adapter for it; write a subclass of minirun.models.BaseLlm",
-        names="ApigeeLlm Gemma",
-        modules="models.apigee_llm models.gemma_llm",
+        "ApigeeLlm Gemma .models.apigee_llm .models.gemma_llm",
     ),
-    Missing(
+    (
         "minirun runs no code that a model writes; give the agent a tool that sends it to a sandbox",
-        names="AgentEngineSandboxCodeExecutor BaseCodeExecutor BuiltInCodeExecutor CodeExecutorContext "
-        "ContainerCodeExecutor GkeCodeExecutor UnsafeLocalCodeExecutor VertexAiCodeExecutor",
-        modules="code_executors code_executors.agent_engine_sandbox_code_executor "
-        "code_executors.base_code_executor code_executors.built_in_code_executor code_executors.code_execution_utils "
-        "code_executors.container_code_executor code_executors.gke_code_executor "
-        "code_executors.unsafe_local_code_executor code_executors.vertex_ai_code_executor",
+        "AgentEngineSandboxCodeExecutor BaseCodeExecutor BuiltInCodeExecutor CodeExecutorContext ContainerCodeExecutor "
+        "GkeCodeExecutor UnsafeLocalCodeExecutor VertexAiCodeExecutor LlmAgent.code_executor .code_executors "
+        ".code_executors.agent_engine_sandbox_code_executor .code_executors.base_code_executor "
+        ".code_executors.built_in_code_executor .code_executors.code_execution_utils "
+        ".code_executors.container_code_executor .code_executors.gke_code_executor "
+        ".code_executors.unsafe_local_code_executor .code_executors.vertex_ai_code_executor",
     ),
-    Missing(
+    (
         "write the plan into the instruction, or use minirun.planners.BuiltInPlanner for the model's own thinking",
-        names="BasePlanner PlanReActPlanner",
-        modules="planners.base_planner planners.plan_re_act_planner",
+        "BasePlanner PlanReActPlanner .planners.base_planner .planners.plan_re_act_planner",
     ),
-    Missing(
+    (
         "write the text of the API instead, such as 'HARM_CATEGORY_HARASSMENT', in minirun.types.SafetySetting",
-        names="HarmBlockThreshold HarmCategory",
+        "HarmBlockThreshold HarmCategory",
     ),
-    Missing("write minirun.agents.LlmAgent(model_retry=...), which all providers have", names="HttpRetryOptions"),
-    Missing("no adapter has an equal of it; leave it out", names="AutomaticFunctionCallingConfig VideoMetadata"),
-    Missing(
+    ("write minirun.agents.LlmAgent(model_retry=...), which all providers have", "HttpRetryOptions"),
+    ("no adapter has an equal of it; leave it out", "AutomaticFunctionCallingConfig VideoMetadata"),
+    (
         "a live model speaks with one voice, by its name: minirun.types.PrebuiltVoiceConfig(voice_name=...)",
-        names="MultiSpeakerVoiceConfig ReplicatedVoiceConfig SpeakerVoiceConfig VoiceConsentSignature",
+        "MultiSpeakerVoiceConfig ReplicatedVoiceConfig SpeakerVoiceConfig VoiceConsentSignature",
     ),
-    Missing(
-        "no adapter shows a face or interprets; leave it out",
-        names="AvatarConfig CustomizedAvatar TranslationConfig",
-    ),
+    ("no adapter shows a face or interprets; leave it out", "AvatarConfig CustomizedAvatar TranslationConfig"),
     # tools
-    Missing(
-        "import it from minirun.tools.openapi, which needs minirun[models]",
-        names="OpenAPIToolset RestApiTool",
-    ),
-    Missing(
+    ("import it from minirun.tools.openapi, which needs minirun[models]", "OpenAPIToolset RestApiTool"),
+    (
         "give minirun.tools.openapi.OpenAPIToolset the OpenAPI document of the API",
-        names="APIHubToolset ApplicationIntegrationToolset",
-        modules="tools.apihub_tool tools.application_integration_tool tools.google_api_tool",
+        "APIHubToolset ApplicationIntegrationToolset .tools.apihub_tool .tools.application_integration_tool "
+        ".tools.google_api_tool",
     ),
-    Missing("import McpToolset from minirun.tools.mcp, which needs an extra", names="MCPToolset McpToolset"),
-    Missing("a minirun.tools.mcp.McpToolset makes them", names="MCPTool McpTool", modules="tools.mcp_tool.mcp_tool"),
-    Missing("give the URL of the server's streamable HTTP, which has taken its place", names="SseConnectionParams"),
-    Missing(
-        "write a minirun.tools.BaseToolset that asks the server",
-        names="ToolboxToolset",
-        modules="tools.toolbox_toolset",
-    ),
-    Missing(
+    ("import McpToolset from minirun.tools.mcp, which needs an extra", "MCPToolset McpToolset"),
+    ("a minirun.tools.mcp.McpToolset makes them", "MCPTool McpTool .tools.mcp_tool.mcp_tool"),
+    ("give the URL of the server's streamable HTTP, which has taken its place", "SseConnectionParams"),
+    ("write a minirun.tools.BaseToolset that asks the server", "ToolboxToolset .tools.toolbox_toolset"),
+    (
         "it searches at one provider; give the agent a function of your own that searches",
-        names="DiscoveryEngineSearchTool VertexAiSearchTool enterprise_web_search google_maps_grounding google_search "
-        "url_context",
-        modules="tools.enterprise_search_tool tools.google_search_tool tools.retrieval tools.url_context_tool "
-        "tools.vertex_ai_search_tool",
+        "DiscoveryEngineSearchTool VertexAiSearchTool enterprise_web_search google_maps_grounding google_search "
+        "url_context .tools.enterprise_search_tool .tools.google_search_tool .tools.retrieval .tools.url_context_tool "
+        ".tools.vertex_ai_search_tool",
     ),
-    Missing(
+    (
         "give the agent the function that the tool of the other framework wraps",
-        names="CrewaiTool LangchainTool",
-        modules="tools.crewai_tool tools.langchain_tool",
+        "CrewaiTool LangchainTool .tools.crewai_tool .tools.langchain_tool",
     ),
-    Missing(
+    (
         "write the examples into the instruction of the agent",
-        names="BaseExampleProvider Example ExampleTool",
-        modules="examples tools.example_tool",
+        "BaseExampleProvider Example ExampleTool .examples .tools.example_tool",
     ),
-    Missing(
+    (
         "ask for the credential in the function: await tool_context.get_credential(AuthConfig(...))",
-        names="AuthenticatedFunctionTool",
-        modules="tools.authenticated_function_tool",
+        "AuthenticatedFunctionTool .tools.authenticated_function_tool",
     ),
     # agents and runs
-    Missing(
+    (
         "synchronous tools run in worker threads anyway; FunctionTool(f, max_concurrency=...) says how many at once",
-        names="ToolThreadPoolConfig",
+        "ToolThreadPoolConfig RunConfig.tool_thread_pool_config",
     ),
-    Missing(
+    (
         "the runtime keeps the tools of a live run itself; leave it out",
-        names="ActiveStreamingTool",
-        modules="agents.active_streaming_tool",
+        "ActiveStreamingTool .agents.active_streaming_tool",
     ),
-    Missing(
-        "a live model is one that speaks, by a minirun.models.BaseLlmConnection",
-        modules="live",
-    ),
-    Missing("subclass minirun.workflow.Node, and override run_node_impl", names="BaseNode"),
-    Missing(
+    ("a live model is one that speaks, by a minirun.models.BaseLlmConnection", ".live"),
+    ("subclass minirun.workflow.Node, and override run_node_impl", "BaseNode"),
+    (
         "evaluation is not in this version; minirun.testing.ScriptedLlm and minirun.simulation are for tests",
-        names="AgentEvaluator",
-        modules="evaluation",
+        "AgentEvaluator .evaluation",
     ),
-    Missing(
+    (
         "agents of other processes are not in this version; call them in a tool of your own",
-        names="RemoteA2aAgent",
-        modules="a2a agents.remote_a2a_agent",
+        "RemoteA2aAgent .a2a .agents.remote_a2a_agent",
     ),
-    Missing(
-        "run the graph in a BaseAgent of your own, and emit what it says",
-        names="LangGraphAgent",
-        modules="agents.langgraph_agent",
-    ),
+    ("run the graph in a BaseAgent of your own, and emit what it says", "LangGraphAgent .agents.langgraph_agent"),
     # google.genai.types
-    Missing("a model answers with minirun.models.LlmResponse", names="GenerateContentResponse"),
-    Missing("GenerateContentConfig(tools=[...]) takes the FunctionDeclarations themselves", names="Tool"),
+    ("a model answers with minirun.models.LlmResponse", "GenerateContentResponse"),
+    ("GenerateContentConfig(tools=[...]) takes the FunctionDeclarations themselves", "Tool"),
+    # attributes of contexts
+    (
+        "every context has itself what that has: `session`, `agent`, `invocation_id`, `user_id`, `run_config`, "
+        "`end_invocation` and so on; leave `._invocation_context` out",
+        "ReadonlyContext._invocation_context",
+    ),
+    (f"{_SERVICE}: `save_artifact`, `load_artifact`, `list_artifacts`", "ReadonlyContext.artifact_service"),
+    (
+        f"{_SERVICE}: `request_credential`, `load_credential`, `save_credential`",
+        "ReadonlyContext.credential_service",
+    ),
+    (f"{_SERVICE}: `search_memory`, `add_memory`, `add_session_to_memory`", "ReadonlyContext.memory_service"),
+    (
+        f"{_SERVICE}: `session` with its events, `state` to be written, `emit` to store an event",
+        "ReadonlyContext.session_service",
+    ),
+    (f"{_OF_NODES}; an agent emits `Event(output=...)`, a tool returns its result", "ReadonlyContext.output"),
+    (f"{_OF_NODES}; nothing else follows a route", "ReadonlyContext.route"),
+    ("plugins are those of the App; an agent has no use for them", "ReadonlyContext.plugin_manager"),
+    # arguments of agents, apps and tools
+    ("write the agent into the sub_agents of its parent", "BaseAgent.parent_agent"),
+    (
+        "write LlmAgent(model_retry=...) for its model, and FunctionTool(f, retry=...) for a tool",
+        "LlmAgent.retry_config",
+    ),
+    ("write RunConfig(deadline_s=...)", "LlmAgent.timeout"),
+    ("the plugins of the app see the nested agent, too; leave it out", "AgentTool.include_plugins"),
+    ("grounding metadata is in the events of the agent; leave it out", "AgentTool.propagate_grounding_metadata"),
+    (
+        "write App(resumability_config=...), or leave it out: every invocation can be resumed",
+        "Runner.resumability_config",
+    ),
+    # fields of values
+    (
+        "no adapter sets it; leave it out",
+        "Event.avg_logprobs Event.interaction_id Event.logprobs_result LlmResponse.avg_logprobs "
+        "LlmResponse.interaction_id LlmResponse.logprobs_result Part.part_metadata Part.tool_call Part.tool_response "
+        "FunctionCall.partial_args FunctionCall.will_continue",
+    ),
+    ("no adapter has an equal of it; leave it out", "Part.media_resolution Part.video_metadata SafetySetting.method"),
+    ("write parameters=..., which takes a JSON schema", "FunctionDeclaration.parameters_json_schema"),
+    ("write LlmAgent(output_schema=...)", "GenerateContentConfig.response_json_schema"),
+    (
+        "write RunConfig(...) for Runner.run_live",
+        "GenerateContentConfig.response_modalities GenerateContentConfig.speech_config",
+    ),
+    (
+        "no adapter sends it; if the provider has it, write extra_body={...}",
+        "GenerateContentConfig.audio_timestamp GenerateContentConfig.candidate_count "
+        "GenerateContentConfig.image_config "
+        "GenerateContentConfig.logprobs GenerateContentConfig.media_resolution GenerateContentConfig.response_logprobs "
+        "GenerateContentConfig.routing_config GenerateContentConfig.model_selection_config",
+    ),
+    ("tools are called by minirun; leave it out", "GenerateContentConfig.automatic_function_calling"),
+    (
+        "give it to the model object, if its class has it; a request has `timeout` alone",
+        "HttpOptions.aiohttp_client HttpOptions.api_version HttpOptions.async_client_args HttpOptions.base_url "
+        "HttpOptions.base_url_resource_scope HttpOptions.client_args HttpOptions.extra_body HttpOptions.headers "
+        "HttpOptions.httpx_async_client HttpOptions.httpx_client HttpOptions.retry_options",
+    ),
+    # settings of live runs
+    ("no adapter can copy a voice; name one with prebuilt_voice_config", "VoiceConfig.replicated_voice_config"),
+    ("write prebuilt_voice_config=PrebuiltVoiceConfig(voice_name=...)", "VoiceConfig.voice"),
+    ("a live model speaks with one voice; write voice_config", "SpeechConfig.multi_speaker_voice_config"),
+    ("write custom_vocabulary", "AudioTranscriptionConfig.adaptation_phrases"),
+    ("a transcript has no speakers here; leave it out", "AudioTranscriptionConfig.diarization"),
+    (
+        "the server finds the language out, unless language_codes are given; leave it out",
+        "AudioTranscriptionConfig.language_auto",
+    ),
+    ("write language_codes", "AudioTranscriptionConfig.language_hints"),
+    ("a transcript is what was said, and no edited text; leave it out", "AudioTranscriptionConfig.source_text"),
+    (
+        "a transcript has no times here; leave it out",
+        "AudioTranscriptionConfig.word_timestamp RealtimeInputConfig.interim_transcript_timestamp_enabled",
+    ),
+    # arguments of RunConfig
+    (_CONFIG_OPTION, "RunConfig.http_options RunConfig.labels"),
+    (f"{_CONFIG_OPTION} with extra_body", "RunConfig.service_tier"),
+    ("no adapter shows a face; leave it out", "RunConfig.avatar_config"),
+    (
+        "models are told what others said, not what they thought; leave it out",
+        "RunConfig.include_thoughts_from_other_agents",
+    ),
+    ("add to llm_request.contents in a before_model_callback", "RunConfig.model_input_context"),
+    (
+        "write App(plugins=[SaveFilesAsArtifactsPlugin()]), from minirun.plugins",
+        "RunConfig.save_input_blobs_as_artifacts",
+    ),
+    ("live runs are plain conversations here; leave it out", "RunConfig.enable_affective_dialog RunConfig.proactivity"),
+    ("what the server reports of the user's voice is used anyway; leave it out", "RunConfig.explicit_vad_signal"),
+    ("the runtime sends the history itself; leave it out", "RunConfig.history_config"),
+    (
+        "audio is not stored: write event.audio, and what your program sends, to a file or an artifact",
+        "RunConfig.save_live_audio RunConfig.save_live_blob",
+    ),
+    ("a live run is Runner.run_live; leave it out", "RunConfig.support_cfc"),
+    ("write App(plugins=[TracingPlugin()]), from minirun.plugins", "RunConfig.telemetry"),
+    (
+        "no adapter interprets; write what to translate into the instruction of the agent",
+        "RunConfig.translation_config",
+    ),
+    # methods of session services that a run does not call
+    (
+        "to see or change events before they are stored use a plugin (on_event_callback, on_user_message_callback), to "
+        "store them somewhere else override commit_event, and to append from outside use a function of your own",
+        "BaseSessionService.append_event",
+    ),
+    (
+        "to choose what a run sees use RunConfig(get_session_config=...) or a plugin (before_model_callback), and to "
+        "read from outside a function of your own",
+        "BaseSessionService.get_session",
+    ),
+    # objects that are awaited, iterated over or entered in another way
+    ("a bridge is not awaited; write `async with AsyncioBridge(runner) as chat:`", "AsyncioBridge.*"),
+    (
+        "closing has to wait, so it is `async with`, and not `with`; what needs not be closed is used without either",
+        "BaseService.* Runner.*",
+    ),
+    (
+        "this run is asynchronous; write `async for event in chat.run_async(...):` or, for its answer, "
+        "`await chat.run_async(...).wait()`; a synchronous program has `for event in chat.run(...):`",
+        "BridgeRun.*",
+    ),
+    ("this is the run that `async with` has entered; write `async for event in run:` or `await run.wait()`", "Run.*"),
+    (
+        "a run is a scope, so that leaving it can clean up; write "
+        "`async with runner.run_async(...) as run:` and in it `async for event in run:` or `await run.wait()`",
+        "RunScope.*",
+    ),
 )
 
-ABSENT = {name: each.advice for each in _MISSING for name in each.names.split()}
-ABSENT_MODULES = {module: each.advice for each in _MISSING for module in each.modules.split()}
+ADVICE = {key: advice for advice, keys in _ROWS for key in keys.split()}
+"""
+By what is missing, what to do instead: `Gemini` is a name of any module, `.models.google_llm` a module below
+`minirun`, `RunConfig.labels` an argument or an attribute of a class, `Run.*` a use of its objects.
+"""
+
+
+def advice_for(name: str, owner: type | None = None) -> str:
+    """Return what to do without a name, or without an argument or attribute of a class; "" if the table lacks it."""
+    keys = [f"{cls.__name__}.{name}" for cls in owner.__mro__] if owner is not None else [name]
+    return next((ADVICE[key] for key in keys if key in ADVICE), "")
 
 
 def absent(module: str, name: str) -> AttributeError:
-    """Return what to raise where *module* has no *name*: with the reason, if ADK has it."""
+    """Return what to raise if *module* has no *name*, with the advice of the table."""
     reason = _reason_for(f"{module}.{name}")
     if reason:
         return NotSupportedAttributeError(reason, name=name)
@@ -302,39 +398,38 @@ def absent(module: str, name: str) -> AttributeError:
 
 
 def _reason_for(where: str) -> str:
-    """What to do without the module or name at this place, if ADK has it."""
-    path = where.removeprefix("minirun.")
-    if path in ABSENT_MODULES:
-        return f"minirun has no module {path}: {ABSENT_MODULES[path]}"
+    path = where.removeprefix("minirun")
+    if advice := advice_for(path):
+        return f"minirun has no module {path[1:]}: {advice}"
     name = path.rpartition(".")[2]
-    return f"minirun has no {name}: {ABSENT[name]}" if name in ABSENT else ""
+    return f"minirun has no {name}: {advice}" if (advice := advice_for(name)) else ""
 
 
-# --- contexts ---------------------------------------------------------------------------------------------------------
-
-_SERVICE = "the Runner has the services; a context has what is done with them"
-_OF_NODES = "only what is a node's logic can set it, in the context that it is given"
-# Attributes of ADK's contexts that are not here, or not everywhere.
-OF_CONTEXTS = {
-    "_invocation_context": (
-        "every context has itself what that has: `session`, `agent`, `invocation_id`, `user_id`, `run_config`, "
-        "`end_invocation` and so on; leave `._invocation_context` out"
-    ),
-    "artifact_service": f"{_SERVICE}: `save_artifact`, `load_artifact`, `list_artifacts`",
-    "credential_service": f"{_SERVICE}: `request_credential`, `load_credential`, `save_credential`",
-    "output": f"{_OF_NODES}; an agent emits `Event(output=...)`, a tool returns its result",
-    "route": f"{_OF_NODES}; elsewhere nothing follows a route",
-    "memory_service": f"{_SERVICE}: `search_memory`, `add_memory`, `add_session_to_memory`",
-    "plugin_manager": "plugins are those of the App; an agent has no use for them",
-    "session_service": f"{_SERVICE}: `session` with its events, `state` to be written, `emit` to say something",
-}
+def no_attribute(context: type, name: str) -> AttributeError:
+    """Return what to raise for an attribute that a *context* lacks, with the advice of the table."""
+    if advice := advice_for(name, context):
+        return NotSupportedAttributeError(f"{context.__name__} has no {name}: {advice}", name=name)
+    return AttributeError(f"{context.__name__!r} object has no attribute {name!r}", name=name)
 
 
-def no_attribute(context: str, name: str) -> AttributeError:
-    """Return what to raise for an attribute that a *context* has not: with what to use instead, if ADK's has it."""
-    if name in OF_CONTEXTS:
-        return NotSupportedAttributeError(f"{context} has no {name}: {OF_CONTEXTS[name]}", name=name)
-    return AttributeError(f"{context!r} object has no attribute {name!r}", name=name)
+def refusal(cls: type, name: str, known: Collection[str]) -> Exception:
+    """Return what to raise for an argument that a class does not take: the advice of the table, or the nearest name."""
+    if advice := advice_for(name, cls):
+        return NotSupportedError(f"{cls.__name__}.{name} has no effect in this version of minirun; {advice}")
+    nearest = get_close_matches(name, known, 1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"it takes {', '.join(known) or 'none'}"
+    return TypeError(f"{cls.__name__} got an unexpected keyword argument {name!r}; {hint}")
+
+
+def check_arguments(cls: type, construct: Callable[..., None], given: Iterable[str]) -> None:
+    """Raise if an argument by name is not one of *construct*, which is a constructor of *cls* or of a base of it."""
+    accepted = inspect.signature(construct).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in accepted):
+        return
+    known = {each.name: None for each in (*accepted, *inspect.signature(cls).parameters.values())}
+    for name in given:
+        if name not in inspect.signature(construct).parameters:
+            raise refusal(cls, name, [each for each in known if each not in ("self", "args", "options")]) from None
 
 
 # --- modules by ADK's paths -------------------------------------------------------------------------------------------
@@ -396,41 +491,3 @@ class _Loader(Loader):
             return sorted({*vars(module), *stand.renamed, *(name for each in lists for name in each.__all__)})
 
         vars(module).update(__getattr__=find, __dir__=everything)
-
-
-# --- arguments --------------------------------------------------------------------------------------------------------
-
-_CONFIG_OPTION = "it is a setting of requests: write LlmAgent(generate_content_config=GenerateContentConfig(...))"
-
-# The arguments of ADK's RunConfig that are not here, with what to do instead.
-OF_RUN_CONFIG: dict[str, str] = {
-    **dict.fromkeys(("http_options", "labels"), _CONFIG_OPTION),
-    "service_tier": f"{_CONFIG_OPTION} with extra_body",
-    "avatar_config": "no adapter shows a face; leave it out",
-    **dict.fromkeys(("enable_affective_dialog", "proactivity"), "live runs are plain conversations here; leave it out"),
-    "explicit_vad_signal": "what the server reports of the user's voice is used anyway; leave it out",
-    "history_config": "the runtime sends the history itself; leave it out",
-    "include_thoughts_from_other_agents": "models are told what others said, not what they thought; leave it out",
-    "model_input_context": "add to llm_request.contents in a before_model_callback",
-    "save_input_blobs_as_artifacts": "write App(plugins=[SaveFilesAsArtifactsPlugin()]), from minirun.plugins",
-    **dict.fromkeys(
-        ("save_live_audio", "save_live_blob"),
-        "audio is not stored: write event.audio, and what your program sends, to a file or an artifact",
-    ),
-    "support_cfc": "a live run is Runner.run_live; leave it out",
-    "telemetry": "write App(plugins=[TracingPlugin()]), from minirun.plugins",
-    "tool_thread_pool_config": (
-        "synchronous tools run in worker threads anyway; FunctionTool(f, max_concurrency=...) says how many at once"
-    ),
-    "translation_config": "no adapter interprets; write what to translate into the instruction of the agent",
-}
-
-
-def refusal(option: str, known: Sequence[str]) -> Exception:
-    """Return what to raise for an argument that RunConfig does not take: why, if ADK has it, or which it takes."""
-    advice = OF_RUN_CONFIG.get(option)
-    if advice is None:
-        nearest = next(iter(get_close_matches(option, known, 1)), None)
-        hint = "" if nearest is None else f" (did you mean {nearest!r}?)"
-        return TypeError(f"RunConfig has no field {option!r}{hint}; it has {', '.join(known)}")
-    return NotSupportedError(f"RunConfig.{option} has no effect in this version of minirun; {advice}")

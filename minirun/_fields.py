@@ -1,8 +1,9 @@
 """
-How fields of values are checked: what stands in the metadata of each, `TEXT`, `OBJECT`, ….
+How fields are checked: those of values by their metadata, `TEXT`, `OBJECT`, …; those of settings by `setting`.
 
-A check refuses what the field cannot hold, with the name of the field, and returns what it holds: frozen, plain, of the
-type that comes back from JSON.
+The check of a value raises InvalidValueError, with the path of the field, and returns what the field holds: frozen,
+plain, of the type that comes back from JSON. The check of a setting (of an agent, an app, a run, a tool) raises
+ConfigurationError and changes nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Any, TypeAlias, TypeGuard
 
 import attrs
 
-from ._json import FrozenDict, FrozenTuple, check_text, freeze, shown
-from .errors import InvalidValueError
+from ._json import FrozenDict, FrozenTuple, brief, check_text, freeze, shown
+from .errors import ConfigurationError, InvalidValueError
 
 __all__ = [
     "EMPTY_LIST", "FLAG", "JSON_VALUE", "NAMES", "NAME_SET", "OBJECT", "TEXT", "check_unknown", "checked",
-    "instance_of", "integer", "is_list", "number",
+    "instance_of", "integer", "is_list", "number", "setting",
 ]
 
 EMPTY_LIST = FrozenTuple()
@@ -151,3 +152,21 @@ def is_list(value: object) -> TypeGuard[Iterable[Any]]:
     if type(value) is list or type(value) is tuple:
         return True
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes, dict))
+
+
+def setting(expected: str, fits: Callable[[Any], bool], *, of: str | None = None) -> Callable[[Any, Any, Any], None]:
+    """
+    Return attrs' validator of a setting: a value that does not fit raises ConfigurationError.
+
+    Args:
+        expected: What fits, for the message.
+        fits: Whether a value fits.
+        of: The class that the user writes, if it is another one than that of the field.
+    """
+
+    def check(instance: object, field: attrs.Attribute[Any], value: object) -> None:
+        if not fits(value):
+            owner = of or type(instance).__name__
+            raise ConfigurationError(f"{owner}.{field.name}: expected {expected}, found {brief(value)}")
+
+    return check

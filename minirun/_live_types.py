@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import attrs
 
@@ -18,7 +18,7 @@ from ._fields import EMPTY_LIST, FLAG, TEXT, checked, integer, is_list
 from ._json import COUNT_MAX, FrozenTuple, shown
 from ._record import Record
 from ._values import Value, check_in_subclass, constructed
-from .errors import InvalidValueError, NotSupportedError
+from .errors import InvalidValueError
 
 __all__ = [
     "ActivityEnd", "ActivityHandling", "ActivityStart", "AudioStreamEnd", "AudioTranscriptionConfig",
@@ -30,17 +30,9 @@ __all__ = [
 
 
 class LiveValue(Value):
-    """The base of these settings: it refuses what ADK's have and these have not, each with the reason."""
+    """The base of these settings."""
 
     __slots__ = ()
-    _refused: ClassVar[Mapping[str, str]] = {}
-
-    def __new__(cls, *_: object, **fields: object) -> Self:
-        for name in fields:
-            if name in cls._refused:
-                advice = cls._refused[name]
-                raise NotSupportedError(f"{cls.__name__}.{name} has no effect in this version of minirun; {advice}")
-        return super().__new__(cls)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that are set, by their names; those of other settings are dicts, too."""
@@ -59,11 +51,15 @@ def setting_of(cls: Any) -> Callable[[object, str], Any]:
     def check(value: object, path: str) -> Any:
         if isinstance(value, cls):
             return value
-        names = {field.name for field in attrs.fields(cls)}
-        if isinstance(value, Mapping) and value.keys() <= names | cls._refused.keys():
-            return cls(**value)
-        expected = f"expected a {cls.__name__}, or a dict of its fields {', '.join(sorted(names))}"
-        raise InvalidValueError(path, f"{expected}, found {shown(value)}")
+        detail = ""
+        if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+            try:
+                return cls(**value)
+            except TypeError as error:
+                detail = f": {error}"
+        names = ", ".join(sorted(field.name for field in attrs.fields(cls)))
+        expected = f"expected a {cls.__name__}, or a dict of its fields {names}"
+        raise InvalidValueError(path, f"{expected}, found {shown(value)}{detail}")
 
     return check
 
@@ -204,11 +200,6 @@ class VoiceConfig(LiveValue):
         default=None, validator=check_in_subclass, metadata=_setting(PrebuiltVoiceConfig)
     )
 
-    _refused: ClassVar = {
-        "replicated_voice_config": "no adapter can copy a voice; name one with prebuilt_voice_config",
-        "voice": "write prebuilt_voice_config=PrebuiltVoiceConfig(voice_name=...)",
-    }
-
 
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
@@ -217,8 +208,6 @@ class SpeechConfig(LiveValue):
 
     voice_config: VoiceConfig | None = attrs.field(default=None, metadata=_setting(VoiceConfig))
     language_code: str | None = attrs.field(default=None, validator=check_in_subclass, metadata=_TEXT)
-
-    _refused: ClassVar = {"multi_speaker_voice_config": "a live model speaks with one voice; write voice_config"}
 
 
 @constructed
@@ -236,15 +225,6 @@ class AudioTranscriptionConfig(LiveValue):
     language_codes: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=_TEXTS)
     custom_vocabulary: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=_TEXTS)
     mode: str | None = attrs.field(default=None, validator=check_in_subclass, metadata=_TEXT)
-
-    _refused: ClassVar = {
-        "adaptation_phrases": "write custom_vocabulary",
-        "diarization": "a transcript has no speakers here; leave it out",
-        "language_auto": "the server finds the language out by itself, unless language_codes are given; leave it out",
-        "language_hints": "write language_codes",
-        "source_text": "a transcript is what was said, and no edited text; leave it out",
-        "word_timestamp": "a transcript has no times of words here; leave it out",
-    }
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------
@@ -281,8 +261,6 @@ class RealtimeInputConfig(LiveValue):
     )
     activity_handling: str | None = attrs.field(default=None, metadata=_word(ActivityHandling))
     turn_coverage: str | None = attrs.field(default=None, validator=check_in_subclass, metadata=_word(TurnCoverage))
-
-    _refused: ClassVar = {"interim_transcript_timestamp_enabled": "a transcript has no times here; leave it out"}
 
 
 # --- sessions of the provider -----------------------------------------------------------------------------------------

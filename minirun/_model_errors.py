@@ -76,4 +76,4 @@ class ModelRequestError(ModelError):
 
 
 class CassetteError(FatalError):
-    """A cassette is missing or damaged, or in use by another; or a `RecordedLlm` was asked what is not recorded."""
+    """A cassette is missing, damaged or cannot be written, or a `RecordedLlm` got a request that is not recorded."""

@@ -96,10 +96,10 @@ def _plain(test: Any, run_test: Any) -> Any:
 @pytest.fixture
 def cassette(request: pytest.FixtureRequest) -> Iterator[Any]:
     """
-    Gives models whose answers are recorded: `cassette(model)` replays `cassettes/MODULE/TEST.jsonl`, beside the test.
+    Return recorded models: `cassette(model)` replays `cassettes/MODULE/TEST.json`, in the folder of the test.
 
-    With `pytest --record-models` the model is asked, and recorded there. A test that has passed, and has not asked for
-    all that was recorded, fails. In a test that is marked `simulation` there is no recording, and no such check: its
+    With `pytest --record-models` the model is called and recorded. A test that passes without using every exchange
+    fails. In a test that is marked `simulation` there is no recording, and no such check: its
     worlds replay what another test has recorded, given its `name`, as often as their faults make them ask.
     """
     from minirun.testing._cassettes import Cassettes  # few tests use it

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from ._arguments import refuse_unknown
 from ._frozen import VALUE, refuse_changes
 
 __all__ = ["MUTABLE", "Record", "fields_shown"]
@@ -29,6 +30,7 @@ class Record:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         refuse_changes(cls, VALUE)
+        refuse_unknown(cls)
 
     def __eq__(self, other: object) -> bool:
         if other is self:

@@ -15,7 +15,7 @@ import attrs
 from ._fields import EMPTY_LIST, FLAG, OBJECT, TEXT, checked, integer, is_list
 from ._json import COUNT_MAX, FrozenTuple, brief, freeze, shown
 from ._values import Value, check_in_subclass, constructed
-from .errors import InvalidValueError, NotSupportedError
+from .errors import InvalidValueError
 
 __all__ = [
     "CHECKS", "FunctionCallingConfig", "HttpOptions", "SafetySetting", "ThinkingConfig", "ToolConfig", "check_media",
@@ -127,7 +127,7 @@ class SafetySetting(Value):
 
 
 @constructed
-@attrs.frozen(kw_only=True, init=False, weakref_slot=False, eq=False, repr=False)
+@attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class HttpOptions(Value):
     """
     How one request is sent.
@@ -143,13 +143,6 @@ class HttpOptions(Value):
         default=None, validator=check_in_subclass, metadata=integer(least=1, most=COUNT_MAX)
     )
 
-    def __init__(self, *, timeout: int | None = None, **others: object) -> None:
-        for name in others:
-            advice = "give it to the model object, if its class has it; a request has `timeout` alone"
-            raise NotSupportedError(f"HttpOptions({name}=...) has no effect in this version of minirun; {advice}")
-        construct: Any = HttpOptions.__attrs_init__  # mypy takes the types of the fields
-        construct(self, timeout=timeout)
-
 
 def _safety_settings(value: object, path: str) -> tuple[SafetySetting, ...]:
     if not is_list(value):
@@ -159,7 +152,7 @@ def _safety_settings(value: object, path: str) -> tuple[SafetySetting, ...]:
 
 def _http_options(value: object, path: str) -> HttpOptions:
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        return HttpOptions(**value)
+        return HttpOptions(**value)  # an option of ADK is refused with its advice
     made: HttpOptions = _value(HttpOptions)(value, path)
     return made
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import trio
 
+from ._arguments import refuse_unknown
 from ._json import shown
 from .env import REAL_ENV, Env
 from .errors import ConfigurationError, NotSupportedError, ServiceClosedError, ServiceNotConfiguredError
@@ -21,16 +22,17 @@ _Self = TypeVar("_Self", bound="BaseService")
 def check_in_trio() -> None:
     """Raise RuntimeError outside of trio, and say how an asyncio program gets there."""
     if not trio.lowlevel.in_trio_run():
-        from ._misuse import NOT_IN_TRIO  # few programs make this mistake
-
-        raise RuntimeError(NOT_IN_TRIO)
+        raise RuntimeError(
+            "expected a trio task, found none; an asyncio program uses minirun.bridge.AsyncioBridge, or trio as guest "
+            "(trio.lowlevel.start_guest_run), a script trio.run(...) or runner.run(...)"
+        )
 
 
 def misused(owner: object, *_: object) -> NoReturn:
     """A special method of what is not used in that way: it raises TypeError, and says what to write instead."""
-    from ._misuse import advice  # few programs need it
+    from ._adk import advice_for  # few programs need it
 
-    raise TypeError(advice(type(owner)))
+    raise TypeError(advice_for("*", type(owner)))
 
 
 def given(service: T | None, name: str) -> T:
@@ -41,6 +43,7 @@ def given(service: T | None, name: str) -> T:
     return service
 
 
+@refuse_unknown
 class BaseService:
     """
     Something that is open from the beginning, and closed once. `async with` closes it at the end of the block.
@@ -51,6 +54,10 @@ class BaseService:
     Raises:
         ConfigurationError: *env* is no Env.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        refuse_unknown(cls)
 
     def __init__(self, *, env: Env | None = None) -> None:
         if not isinstance(env, Env | None):

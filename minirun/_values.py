@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cache, partial, update_wrapper
 from operator import attrgetter
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import attrs
 
@@ -150,7 +150,8 @@ def _constructor_of(cls: Any) -> Callable[..., None]:
     """
     For a class with the fields `name`, which must be given, and `id`::
 
-        def construct(self, *, name, id=default_id):
+        def construct(self, *, name, id=default_id, **unknown):
+            if unknown: refuse_arguments(self, unknown)
             name = check_name(name, 'FunctionCall.name')
             if id is not default_id: id = check_id(id, 'FunctionCall.id')
             if self.__class__ is cls:
@@ -167,8 +168,14 @@ def _constructor_of(cls: Any) -> Callable[..., None]:
         for field, each in zip(fields, held, strict=True):
             object.__setattr__(value, field.name, each)
 
+    def refuse_arguments(value: object, unknown: dict[str, Any]) -> NoReturn:
+        from ._adk import refusal  # few programs make this mistake
+
+        raise refusal(type(value), next(iter(unknown)), [field.name for field in fields])
+
     fields = attrs.fields(cls)
-    scope: dict[str, Any] = {"set_fields": set_fields, "check_whole": vars(cls).get("_check_whole")}
+    scope: dict[str, Any] = {"set_fields": set_fields, "refuse_arguments": refuse_arguments}
+    scope["check_whole"] = vars(cls).get("_check_whole")
     parameters, checks = [], []
     for field in fields:
         name, must_be_given = field.name, field.default is attrs.NOTHING
@@ -181,6 +188,7 @@ def _constructor_of(cls: Any) -> Callable[..., None]:
         condition = "" if must_be_given else f"if {name} is not {default}: "
         checks.append(f"{condition}{name} = check_{name}({name}, '{cls.__name__}.{name}')")
     body = [
+        "if unknown: refuse_arguments(self, unknown)",
         *checks,
         "if self.__class__ is cls:",
         "    set_class(self, '__class__', Draft)",
@@ -190,7 +198,8 @@ def _constructor_of(cls: Any) -> Callable[..., None]:
         f"    set_fields(self, ({', '.join(field.name for field in fields)},))",
         *(["check_whole(self)"] if scope["check_whole"] else []),
     ]
-    constructor: Callable[..., None] = _compiled(cls, f"construct(self, *, {', '.join(parameters)})", body, **scope)
+    head = f"construct(self, *, {', '.join(parameters)}, **unknown)"
+    constructor: Callable[..., None] = _compiled(cls, head, body, **scope)
     return constructor
 
 

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
+from ._arguments import refuse_unknown
 from ._files import open_private
 
 __all__ = ["Env", "HostThread", "derived_id"]
@@ -46,6 +47,7 @@ class HostThread:
         return threading.current_thread() is self._thread
 
 
+@refuse_unknown
 @attrs.frozen(eq=False)
 class Env:
     """

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 
+from ._arguments import refuse_unknown
 from ._fields import EMPTY_LIST, FLAG, JSON_VALUE, NAME_SET, NAMES, OBJECT, TEXT, checked, instance_of, integer
 from ._json import EMPTY_DICT, JSON, finite, freeze, shown
 from ._values import Memoized, Value, constructed, unknown_field
@@ -174,22 +175,8 @@ def replay_of(value: Replay | Mapping[str, Any]) -> Replay:
     return replay
 
 
-def _replay_in_json(notes: Any, _: Any) -> Replay:
-    """
-    What is stored of a `Replay`. What this version can make nothing of is kept as fields that it does not know are.
-
-    So an event stays readable whatever another program has written there: only the runtime needs it.
-    """
-    try:
-        return replay_of(notes)
-    except InvalidValueError:
-        from ._odd_notes import without_odd  # few logs were written by somebody else
-
-        return without_odd(notes, replay_of)
-
-
 # Read by hand, which takes less time than cattrs does to compile it for three more classes.
-_REPLAY: Final = {"form": "replay", "read": _replay_in_json}
+_REPLAY: Final = {"form": "replay", "read": lambda notes, _: replay_of(notes)}
 
 
 @constructed
@@ -351,6 +338,7 @@ def _seconds(value: object, path: str) -> float:
     return seconds
 
 
+@refuse_unknown
 @constructed
 @attrs.frozen(kw_only=True, init=False, weakref_slot=False, eq=False, repr=False)
 class Event(Value):

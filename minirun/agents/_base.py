@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, dataclass_tran
 
 import attrs
 
+from .._fields import setting
 from .._frozen import refuse_changes
 from .._json import FrozenTuple, brief
 from .._record import MUTABLE, fields_shown
@@ -33,9 +34,9 @@ from ..runtime._hooks import Hook
 from ..types import Content
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Set
+    from collections.abc import Generator
 
-__all__ = ["BaseAgent", "Hooks", "hooks_field", "misfit", "refusing"]
+__all__ = ["BaseAgent", "Hooks", "hooks_field", "misfit"]
 
 # Where the line of a live run stands in the memo of its invocation.
 LINE = "live line"
@@ -64,10 +65,6 @@ class _AgentFields:
         advice = "running never changes an agent; `agent.clone({'{name}': ...})` makes another, `ctx.state` can change"
         refuse_changes(cls, advice)
 
-    @classmethod
-    def _check_names(cls, names: Set[str]) -> None:
-        """Raise for names of fields that are refused with a reason."""
-
     @recursive_repr("...")
     def __repr__(self) -> str:
         return fields_shown(self)
@@ -88,20 +85,16 @@ def _initialiser(initialise: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(initialise)
     def __init__(self: Any, *args: Any, **fields: Any) -> None:
-        self._check_names(fields.keys())
-        vars(type(self)).get("__attrs_init__", initialise)(self, *args, **fields)
+        construct = vars(type(self)).get("__attrs_init__", initialise)
+        try:
+            construct(self, *args, **fields)
+        except TypeError:
+            from .._adk import check_arguments  # few programs make this mistake
+
+            check_arguments(type(self), construct, fields)
+            raise
 
     return __init__
-
-
-def refusing(expected: str, fits: Callable[[Any], bool]) -> Callable[[Any, Any, Any], None]:
-    """A validator of a field: what does not fit raises ConfigurationError, which says what is *expected*."""
-
-    def check(instance: Any, attribute: Any, value: Any) -> None:
-        if not fits(value):
-            raise ConfigurationError(f"expected {expected}, found {brief(value)}")
-
-    return check
 
 
 def _is_name(name: object) -> bool:
@@ -197,9 +190,9 @@ class BaseAgent(_AgentFields):
             it returns is said, too, unless the agent did not come to its end.
     """
 
-    name: str = attrs.field(validator=refusing("an agent name that is an identifier and not 'user'", _is_name))
+    name: str = attrs.field(validator=setting("an identifier that is not 'user'", _is_name))
     description: str = attrs.field(
-        default="", validator=refusing("the description of an agent to be a string", lambda text: isinstance(text, str))
+        default="", validator=setting("a string", lambda text: isinstance(text, str))
     )
     sub_agents: Sequence[BaseAgent] = attrs.field(default=(), converter=_agents)
     before_agent_callback: Hooks = hooks_field("before_agent_callback", "callback_context")

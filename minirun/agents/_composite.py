@@ -17,9 +17,10 @@ from typing import Any
 import attrs
 import trio
 
+from .._fields import setting
 from .._json import is_count
 from ..runtime import InvocationContext
-from ._base import BaseAgent, refusing
+from ._base import BaseAgent
 from ._lanes import ON_FAILURE, Lanes
 
 __all__ = ["LoopAgent", "ParallelAgent", "SequentialAgent"]
@@ -51,7 +52,7 @@ class ParallelAgent(BaseAgent):
 
     on_failure: str = attrs.field(
         default="cancel_others",
-        validator=refusing("on_failure 'cancel_others' or 'collect'", ON_FAILURE.__contains__),
+        validator=setting("'cancel_others' or 'collect'", ON_FAILURE.__contains__),
     )
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
@@ -86,7 +87,7 @@ class LoopAgent(BaseAgent):
     """
 
     max_iterations: int | None = attrs.field(
-        default=None, validator=refusing("max_iterations from 1 up, or None for no limit", _is_limit)
+        default=None, validator=setting("an integer from 1 up, or None for no limit", _is_limit)
     )
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import attrs
 
+from .._arguments import refuse_unknown
+from .._fields import setting
 from .._json import FrozenTuple, brief, freeze
 from ..errors import ConfigurationError, GuardrailTripwireError, InvalidValueError, ModelRetry
 from ..runtime import ToolContext
@@ -30,11 +32,11 @@ def _check_check(guardrail: Guardrail, attribute: Any, check: Callable[..., Any]
         raise ConfigurationError(f"{expected}, found {brief(check)}: {error}")
 
 
-def _check_name(guardrail: Guardrail, attribute: Any, name: object) -> None:
-    if name is not None and not (isinstance(name, str) and name.strip()):
-        raise ConfigurationError(f"expected the name of a guardrail to be a text, or None, found {brief(name)}")
+def _is_name(name: object) -> bool:
+    return name is None or (isinstance(name, str) and name.strip() != "")
 
 
+@refuse_unknown
 @attrs.frozen(eq=False)
 class Guardrail:
     """
@@ -51,7 +53,7 @@ class Guardrail:
     """
 
     check: Callable[..., Any] | BaseAgent = attrs.field(validator=_check_check)
-    name: str | None = attrs.field(default=None, kw_only=True, validator=_check_name)
+    name: str | None = attrs.field(default=None, kw_only=True, validator=setting("a text, or None", _is_name))
 
     @property
     def _called(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
+from .._fields import setting
 from .._json import FrozenTuple, brief, is_count
 from .._values import MAKE, changed
 from ..errors import ConfigurationError, FatalError
@@ -23,7 +24,7 @@ from ..runtime._hooks import Hook
 from ..tools import BaseTool
 from ..tools._batch import run_calls
 from ..types import Content, GenerateContentConfig, Part
-from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hooks_field, refusing
+from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hooks_field
 from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ __all__ = ["Agent", "LlmAgent"]
 # --- how fields are checked -------------------------------------------------------------------------------------------
 
 
+FLAG = setting("True or False", lambda value: isinstance(value, bool))
 A_MODEL = "a model object (a BaseLlm), the name of a registered one, or None"
 
 
@@ -166,20 +168,20 @@ class LlmAgent(BaseAgent):
     that raises fails the run.
     """
 
-    model: BaseLlm | str | None = attrs.field(default=None, validator=refusing(A_MODEL, is_model))
+    model: BaseLlm | str | None = attrs.field(default=None, validator=setting(A_MODEL, is_model))
     instruction: Instruction = attrs.field(
-        default="", validator=refusing("instruction to be a string or a function of the context", _is_instruction)
+        default="", validator=setting("a string or a function of the context", _is_instruction)
     )
     global_instruction: Instruction = attrs.field(
         default="",
-        validator=refusing("global_instruction to be a string or a function of the context", _is_instruction),
+        validator=setting("a string or a function of the context", _is_instruction),
     )
     static_instruction: str | Content | None = attrs.field(default=None, converter=partial(_seldom, "static_text"))
     tools: Sequence[BaseTool | BaseToolset | Callable[..., Any]] = attrs.field(default=(), converter=_tools)
     model_retry: RetryConfig | Literal["standard"] | None = attrs.field(default="standard", validator=_checked)
     generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked)
-    disallow_transfer_to_parent: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
-    disallow_transfer_to_peers: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
+    disallow_transfer_to_parent: bool = attrs.field(default=False, validator=FLAG)
+    disallow_transfer_to_peers: bool = attrs.field(default=False, validator=FLAG)
     include_contents: Literal["default", "none"] | Callable[..., Iterable[Event]] = attrs.field(
         default="default", validator=_checked
     )
@@ -187,14 +189,12 @@ class LlmAgent(BaseAgent):
     input_schema: Any = attrs.field(default=None, validator=_checked)
     output_schema: Any = attrs.field(default=None, validator=_checked)
     output_validator: Callable[..., Any] | None = attrs.field(default=None, validator=_checked)
-    output_retries: int = attrs.field(
-        default=2, validator=refusing("output_retries to be an integer from 0 up", is_count)
-    )
+    output_retries: int = attrs.field(default=2, validator=setting("an integer from 0 up", is_count))
     input_guardrails: Sequence[Any] = attrs.field(default=(), converter=partial(_seldom, "input_guardrails"))
     output_guardrails: Sequence[Any] = attrs.field(default=(), converter=partial(_seldom, "output_guardrails"))
     output_key: str | None = attrs.field(default=None, validator=_checked)
     mode: Literal["single_turn", "task", "chat"] | None = attrs.field(default=None, validator=_checked)
-    parallel_tool_calls: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
+    parallel_tool_calls: bool = attrs.field(default=True, validator=FLAG)
     planner: BuiltInPlanner | None = attrs.field(default=None, validator=_checked)
     before_model_callback: Hooks = hooks_field("before_model_callback", "callback_context", "llm_request")
     after_model_callback: Hooks = hooks_field("after_model_callback", "callback_context", "llm_response")

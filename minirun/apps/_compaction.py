@@ -10,9 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import aclosing
+from typing import Any
 
 import attrs
 
+from .._arguments import refuse_unknown
+from .._fields import setting
 from .._json import brief, is_count
 from ..errors import ConfigurationError, ModelContractError, ModelError
 from ..events import Event
@@ -62,12 +65,10 @@ class BaseEventsSummarizer(ABC):
         """
 
 
-def _checked_line(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
-    if not is_count(value, 1):
-        msg = f"expected {attribute.name} to be an integer above 0, found {brief(value)}"
-        raise ConfigurationError(msg)
+_LINE = setting("an integer above 0", lambda value: is_count(value, 1))
 
 
+@refuse_unknown
 @attrs.frozen
 class FirstLinesSummarizer(BaseEventsSummarizer):
     """
@@ -78,8 +79,8 @@ class FirstLinesSummarizer(BaseEventsSummarizer):
         chars_max: How long a summary may be; of one that would be longer the oldest lines are left out.
     """
 
-    line_chars: int = attrs.field(default=120, validator=_checked_line)
-    chars_max: int = attrs.field(default=4000, validator=_checked_line)
+    line_chars: int = attrs.field(default=120, validator=_LINE)
+    chars_max: int = attrs.field(default=4000, validator=_LINE)
 
     async def maybe_summarize_events(self, *, events: Sequence[Event]) -> Event | None:
         """Return the lines of the summary before, and those of what is new."""
@@ -130,25 +131,21 @@ def _only(event: Event, part: Part) -> Event:
     return Event(author=event.author, content=Content(role=event.content.role, parts=[part]))
 
 
-def _checked_llm(instance: object, attribute: attrs.Attribute[BaseLlm | str], llm: object) -> None:
-    if not (isinstance(llm, BaseLlm) or (isinstance(llm, str) and llm)):
-        msg = f"expected llm to be a model object (a BaseLlm) or the name of a registered one, found {brief(llm)}"
-        raise ConfigurationError(msg)
-    if isinstance(llm, str):
-        LLMRegistry.resolve(llm)
+def _is_llm(llm: object) -> bool:
+    if isinstance(llm, str) and llm:
+        LLMRegistry.resolve(llm)  # raises for a name that is not registered
+        return True
+    return isinstance(llm, BaseLlm)
 
 
-def _checked_template(instance: object, attribute: attrs.Attribute[str | None], template: object) -> None:
-    if template is None:
-        return
-    if not isinstance(template, str) or HISTORY not in template:
-        msg = f"expected prompt_template to be a text with {HISTORY} in it, found {brief(template)}"
-        raise ConfigurationError(msg)
+def _is_template(template: object) -> bool:
+    return template is None or (isinstance(template, str) and HISTORY in template)
 
 
 HISTORY = "{conversation_history}"
 
 
+@refuse_unknown
 @attrs.frozen
 class LlmEventSummarizer(BaseEventsSummarizer):
     """
@@ -164,8 +161,12 @@ class LlmEventSummarizer(BaseEventsSummarizer):
             else in it is taken as it is.
     """
 
-    llm: BaseLlm | str = attrs.field(validator=_checked_llm)
-    prompt_template: str | None = attrs.field(default=None, validator=_checked_template)
+    llm: BaseLlm | str = attrs.field(
+        validator=setting("a model object (a BaseLlm) or the name of a registered one", _is_llm)
+    )
+    prompt_template: str | None = attrs.field(
+        default=None, validator=setting(f"a text with {HISTORY} in it, or None", _is_template)
+    )
 
     async def maybe_summarize_events(self, *, events: Sequence[Event]) -> Event | None:
         """Ask the model; None if it says nothing."""
@@ -205,22 +206,16 @@ async def _answer(model: BaseLlm, request: LlmRequest) -> LlmResponse:
     raise ModelContractError(f"the model {model.name!r} ended its stream without a complete response")
 
 
-def _checked_number(instance: object, attribute: attrs.Attribute[int | None], value: object) -> None:
-    least = attribute.metadata["least"]
-    if value is not None and not is_count(value, least):
-        expected = f"expected EventsCompactionConfig.{attribute.name} to be an integer from {least} up, or None"
-        raise ConfigurationError(f"{expected}, found {brief(value)}")
-
-
-def _number(least: int) -> int | None:
-    field: int | None = attrs.field(default=None, validator=_checked_number, metadata={"least": least})
-    return field
+def _number(least: int) -> Any:
+    expected = f"an integer from {least} up, or None"
+    return attrs.field(default=None, validator=setting(expected, lambda n: n is None or is_count(n, least)))
 
 
 def _summarizer(value: BaseEventsSummarizer | None) -> BaseEventsSummarizer:
     return FirstLinesSummarizer() if value is None else value
 
 
+@refuse_unknown
 @attrs.frozen(kw_only=True)
 class EventsCompactionConfig:
     """

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import attrs
 
+from .._arguments import refuse_unknown
 from .._codec import from_dict, to_dict
 from .._json import EMPTY_DICT, brief, check_id, check_text, freeze, shown
 from .._values import Value, changed
@@ -53,6 +54,7 @@ Scope: TypeAlias = tuple[str, str, str | None]
 """App, user and session; no session for what is the user's in all of them."""
 
 
+@refuse_unknown
 @attrs.frozen
 class ArtifactKey:
     """What an artifact is known by. `session_id` is None for those of a user, whose names begin with `user:`."""

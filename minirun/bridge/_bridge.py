@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .._arguments import refuse_unknown
 from .._json import brief, shown
 from .._service import misused
 from ..errors import ConfigurationError, ServiceClosedError, ServiceInUseError
@@ -24,6 +25,7 @@ __all__ = ["AsyncioBridge"]
 T = TypeVar("T")
 
 
+@refuse_unknown
 class AsyncioBridge:
     """
     Runs a Runner's agents for an asyncio program, or for the threads of a synchronous one.

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from .._arguments import refuse_unknown
 from .._json import Secret, brief, check_text, shown
 from .._urls import Url, url_of
 from ..errors import InvalidValueError, SecretError
@@ -92,6 +93,7 @@ def _parameters(value: object) -> Mapping[str, str]:
     return MappingProxyType(dict(value))
 
 
+@refuse_unknown
 @attrs.frozen
 class AuthScheme:
     """

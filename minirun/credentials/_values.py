@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn, SupportsIndex
 
 import attrs
 
+from .._arguments import refuse_unknown
 from .._json import Secret, check_id, check_text, finite, shown
 from ..errors import InvalidValueError, SecretError
 from ._scheme import AuthScheme
@@ -81,6 +82,7 @@ def _scopes(value: Sequence[str]) -> tuple[str, ...]:
     return tuple(_text("scopes", scope) for scope in value)
 
 
+@refuse_unknown
 @attrs.frozen(repr=False)
 class AuthConfig:
     """

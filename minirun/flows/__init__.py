@@ -32,7 +32,6 @@ else:
 #   _types          what a type is to a model, and those without parts
 #   _schema         all other types: annotations as schemas and readers; loaded when one shows up
 #   _docstring      what a docstring says about parameters
-#   _parameter_docs the notations in which it does; loaded when one may be there
 #
 #   _output         the form that an agent's answers are to have
 #   _json_schema    a JSON schema, compiled

@@ -1,8 +1,7 @@
 """
 What a docstring says about each parameter, and what it says besides.
 
-Three notations are read, also mixed: Google's section (`Args:` over an indented block), NumPy's (`Parameters`,
-underlined with dashes) and Sphinx's fields (`:param city: ...`). A class may call its section `Attributes`.
+Google's notation is read: a section `Args:` over an indented block. A class may call its section `Attributes`.
 
 The rules:
 
@@ -16,12 +15,27 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 __all__ = ["Docstring", "documentation_of", "parsed_docstring"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_TITLES = frozenset(
+    {
+        "args",
+        "arguments",
+        "attributes",
+        "keyword args",
+        "keyword arguments",
+        "other parameters",
+        "parameters",
+        "params",
+    }
+)
+_ENTRY = re.compile(r"\s*(?P<names>\*{0,2}\w+(?:, *\*{0,2}\w+)*)(?: *\(.*?\))? *:(?:\s+(?P<text>.*))?$")
+# A line break inside a paragraph: what follows is no blank line, no list item and not indented.
+_WRAP = re.compile(r"(?<!\n)\n(?![\n ]|[-*+•] |\d+[.)] )")
 
 
 class Docstring(NamedTuple):
@@ -40,11 +54,7 @@ def parsed_docstring(doc: str | None) -> Docstring:
         return Docstring("", {})
     # A lone surrogate could not be stored, and would fail the tool for a typo in its description.
     text = inspect.cleandoc(_SURROGATE.sub("\ufffd", doc))
-    if ":" not in text and "---" not in text:  # no notation does without
-        return Docstring(text.strip(), {})
-    from ._parameter_docs import without_parameters  # its patterns cost more than reading the other docstrings
-
-    return Docstring(*without_parameters(text))
+    return Docstring(*_without_parameters(text)) if ":" in text else Docstring(text.strip(), {})
 
 
 def documentation_of(func: object) -> Docstring:
@@ -62,3 +72,77 @@ def documentation_of(func: object) -> Docstring:
     call = getattr(type(func), "__call__", None)  # noqa: B004 # not whether it can be called, but what is written there
     of_call = parsed_docstring(call.__doc__ if inspect.isfunction(call) else None)
     return Docstring(of_call.summary_text or of_class.summary_text, of_call.params)
+
+
+def _without_parameters(text: str) -> tuple[str, dict[str, str]]:
+    """Return what is left of a docstring without its parameters, and the text of each that has one."""
+    lines = text.split("\n")
+    kept: list[str] = []
+    params: dict[str, str] = {}
+    at = 0
+    while at < len(lines):
+        found = _google_section(lines, at)
+        if found is None:
+            kept.append(lines[at])
+            at += 1
+            continue
+        entries, at = found
+        for name, text in entries:
+            if text:
+                params.setdefault(name, text)
+        while at < len(lines) and _is_blank(lines[at]) and (not kept or _is_blank(kept[-1])):
+            at += 1  # where a section was, one blank line is enough
+    return "\n".join(kept).strip(), params
+
+
+def _google_section(lines: Sequence[str], at: int) -> tuple[list[tuple[str, str]], int] | None:
+    """Return the parameters of a section with their texts, and the index of the line behind it."""
+    title = lines[at].rstrip()
+    if not title.endswith(":") or title[:-1].lower() not in _TITLES:
+        return None
+    end = _behind_block(lines, at)
+    entries = _entries(lines[at + 1 : end])
+    return (entries, end) if entries else None
+
+
+def _entries(lines: Iterable[str]) -> list[tuple[str, str]]:
+    """The parameters in the lines of a section. Each begins at the indentation of the first line."""
+    texts: list[tuple[str, list[str]]] = []
+    level: int | None = None
+    for line in lines:
+        if level is None and not _is_blank(line):
+            level = _indent(line)
+        match = _ENTRY.match(line) if level is not None and _indent(line) <= level else None
+        if match:
+            texts.append((match["names"], [match["text"] or ""]))
+        elif texts:
+            texts[-1][1].append(line)
+    return [
+        (name.strip().lstrip("*"), text)
+        for names, parts in texts
+        for text in [_unwrapped(parts)]
+        for name in names.split(",")
+    ]
+
+
+def _unwrapped(lines: Sequence[str]) -> str:
+    return _WRAP.sub(" ", inspect.cleandoc("\n".join(line.rstrip() for line in lines))).strip()
+
+
+def _behind_block(lines: Sequence[str], at: int) -> int:
+    """The index behind the lines that are indented under this one."""
+    end = at + 1
+    for index in range(at + 1, len(lines)):
+        if not _is_blank(lines[index]):
+            if _indent(lines[index]) <= _indent(lines[at]):
+                break
+            end = index + 1
+    return end
+
+
+def _is_blank(line: str) -> bool:
+    return not line.strip()
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))

@@ -18,7 +18,7 @@ from .._json import brief, dumps
 from ..errors import InvalidValueError
 from ._types import PROBLEMS_MAX, Field, Reading, Schema, Type, cut, plain, shown
 
-__all__ = ["check_dump", "dumped", "is_model", "model_field", "model_fields", "model_type"]
+__all__ = ["dumped", "is_model", "model_field", "model_fields", "model_type"]
 
 _STRICT = {"strict": True}
 _METHODS = ("model_json_schema", "model_validate_json", "model_dump")
@@ -69,24 +69,6 @@ def _in_order(value: Any, raw: Any) -> Any:
     if isinstance(value, dict) and isinstance(raw, dict) and len(value) == len(raw):
         return {name: _in_order(item, inner) for (name, item), inner in zip(value.items(), raw.values(), strict=True)}
     return value
-
-
-def check_dump(tp: Any, where: str) -> None:
-    """
-    Check that a model can be written as JSON, as far as it says so. *where* begins messages.
-
-    Raises:
-        TypeError: It has a field that it does not know (`arbitrary_types_allowed`), and no serializer for that.
-    """
-    try:
-        tp.model_json_schema(mode="serialization")
-    except Exception as error:  # pydantic's own kinds, which cannot be named here
-        if getattr(error, "code", None) == "invalid-for-json-schema":
-            msg = f"{where}: {tp.__qualname__} has no JSON form ({_first_line(error)}); {_SERIALIZE}"
-            raise TypeError(msg) from None
-
-
-_SERIALIZE = "give the field a serializer that says what it returns (`field_serializer`), or leave it out (`exclude`)"
 
 
 def _first_line(error: Exception) -> str:

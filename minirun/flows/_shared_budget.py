@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, SupportsIndex
 
 from .. import errors
+from .._arguments import refuse_unknown
 from .._json import brief, is_count
 from ..errors import ConfigurationError
 
@@ -36,6 +37,7 @@ class BudgetAmounts(NamedTuple):
     tool_calls: int | None
 
 
+@refuse_unknown
 class Budget:
     """
     A limit on what several runs do together: give one object to each, as `RunConfig(budget=...)`.

@@ -18,9 +18,6 @@ from ._types import SCALARS, Field, Type, convert, object_of, plain
 
 __all__ = ["Signature", "function_behind", "signature_of"]
 
-# The names of annotations of results that JSON has a form for, as they stand in most functions.
-PLAIN_RESULTS = (None, "None", "bool", "dict", "float", "int", "list", "str")
-
 
 class Signature(NamedTuple):
     """The arguments that a model may give to one function. Nothing but the conversion happens per call."""
@@ -92,11 +89,6 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
             rest = kind
         else:
             fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
-    result = getattr(function, "__annotations__", {}).get("return")
-    if (result.__name__ if isinstance(result, type) else result) not in PLAIN_RESULTS:
-        from ._written import check_result
-
-        check_result(result, f"the result of {where}", namespace, function)
     arguments = object_of("arguments", fields, dict)
     if rest is not None:
         from ._schema import open_object

@@ -26,7 +26,6 @@ from .._state_schema_error import StateSchemaError
 from ..errors import ConfigurationError
 from ._foreign_models import is_model, model_field, model_fields, model_type
 from ._schema import Compiler
-from ._state_view import read_only
 from ._types import Field, Type, bounded, object_of, read_value
 from ._written import fields_shown
 
@@ -85,9 +84,9 @@ class StateSchema:
         return self.is_open or key in self.fields
 
     def read(self, values: Mapping[str, Any]) -> tuple[Any, list[str]]:
-        """Return an instance with these values, which cannot be changed, and no problems; or None, and all problems."""
+        """Return an instance with these values and no problems; or None, and all problems."""
         made, problems = read_value(self._whole, dict(values), "", strict=True)
-        return (None, bounded(problems)) if problems else (read_only(made), [])
+        return (None, bounded(problems)) if problems else (made, [])
 
 
 @lru_cache(maxsize=SCHEMAS_KEPT_MAX)
@@ -110,7 +109,7 @@ def _compiled(tp: Any, what: str) -> StateSchema:
 
 def instance_of(tp: type[T], state: Mapping[str, Any]) -> T:
     """
-    Return what a state holds as an instance of a schema, with its defaults; it cannot be changed.
+    Return a copy of a state as an instance of a schema, with its defaults.
 
     Raises:
         ConfigurationError: *tp* is no such class.

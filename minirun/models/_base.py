@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from .._arguments import refuse_unknown
 from .._fields import EMPTY_LIST, FLAG, NAMES, OBJECT, TEXT, checked, instance_of, integer, number
 from .._json import COUNT_MAX
 from .._record import Record
@@ -133,6 +134,7 @@ class LlmCapabilities(Record):
             raise ConfigurationError(msg)
 
 
+@refuse_unknown
 class BaseLlm(ABC):
     """
     A model. One object may serve concurrent requests.
@@ -147,6 +149,10 @@ class BaseLlm(ABC):
     name: str = "model"
     model: str | None = None
     capabilities: LlmCapabilities = LlmCapabilities()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        refuse_unknown(cls)
 
     def __init__(self, *, model: str | None = None) -> None:
         if model is not None:

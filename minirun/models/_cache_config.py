@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 
+from .._arguments import refuse_unknown
+from .._fields import setting
 from .._json import brief, finite, is_count
 from ..errors import ConfigurationError
 
@@ -18,26 +18,7 @@ CACHE = "context_cache"
 INTERVALS_MAX = 100
 
 
-def _refuse(name: str, expected: str, found: object) -> None:
-    raise ConfigurationError(f"ContextCacheConfig.{name}: expected {expected}, found {brief(found)}")
-
-
-def _intervals(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not is_count(value, 1) or value > INTERVALS_MAX:
-        _refuse(attribute.name, f"an integer from 1 to {INTERVALS_MAX}", value)
-
-
-def _seconds(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    seconds = finite(value)
-    if seconds is None or seconds <= 0:
-        _refuse(attribute.name, "a number of seconds above 0", value)
-
-
-def _tokens(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not is_count(value):
-        _refuse(attribute.name, "an integer from 0 up", value)
-
-
+@refuse_unknown
 @attrs.frozen(kw_only=True)
 class ContextCacheConfig:
     """
@@ -56,9 +37,14 @@ class ContextCacheConfig:
         ConfigurationError: A value is out of its range.
     """
 
-    cache_intervals: int = attrs.field(default=10, validator=_intervals)
-    ttl_seconds: float = attrs.field(default=1800, validator=_seconds)
-    min_tokens: int = attrs.field(default=0, validator=_tokens)
+    cache_intervals: int = attrs.field(
+        default=10,
+        validator=setting(f"an integer from 1 to {INTERVALS_MAX}", lambda n: is_count(n, 1) and n <= INTERVALS_MAX),
+    )
+    ttl_seconds: float = attrs.field(
+        default=1800, validator=setting("a number of seconds above 0", lambda value: (finite(value) or 0) > 0)
+    )
+    min_tokens: int = attrs.field(default=0, validator=setting("an integer from 0 up", is_count))
 
 
 def check_cache_config(value: object) -> None:

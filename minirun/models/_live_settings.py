@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from .._fields import is_list
+from .._fields import is_list, setting
 from .._json import brief, is_seconds
 from .._live_types import (
     AudioTranscriptionConfig,
@@ -37,13 +37,7 @@ def _wrong(name: str, expected: str, found: object) -> ConfigurationError:
 
 
 def _field(default: object, expected: str, fits: Callable[[Any], bool]) -> Any:
-    """A field that refuses what does not fit."""
-
-    def check(settings: object, field: attrs.Attribute[Any], value: object) -> None:
-        if not fits(value):
-            raise _wrong(field.name, expected, value)
-
-    return attrs.field(default=default, validator=check)
+    return attrs.field(default=default, validator=setting(expected, fits, of="RunConfig"))
 
 
 def _setting(cls: type[LiveValue], unset: LiveValue | None = None) -> Any:
@@ -129,9 +123,9 @@ class LiveSettings(Record):
         return LiveConnectConfig(handle=handle, **plain)
 
 
-def settings_of(live: object, given: Mapping[str, Any], known: Iterable[str]) -> LiveSettings:
+def settings_of(of: type, live: object, given: Mapping[str, Any], known: Iterable[str]) -> LiveSettings:
     """
-    Return the live settings of a RunConfig that was given *live*, and these other arguments; it takes *known* itself.
+    Return the live settings of a RunConfig (*of*) with *live* and these other arguments; *known* are its own.
 
     Raises:
         NotSupportedError: One of them is an option of ADK's that would have no effect.
@@ -143,7 +137,7 @@ def settings_of(live: object, given: Mapping[str, Any], known: Iterable[str]) ->
         if name not in names:
             from .._adk import refusal  # nothing of the kind is given by programs that run
 
-            raise refusal(name, [*known, *names])
+            raise refusal(of, name, [*known, *names])
     if live is not None and not isinstance(live, LiveSettings):
         raise _wrong("live", "LiveSettings, or None", live)
     return attrs.evolve(live or LiveSettings(), **given)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._arguments import refuse_unknown
 from ..errors import InvalidValueError
 from ..types import GenerateContentConfig, ThinkingConfig
 
 __all__ = ["BuiltInPlanner"]
 
 
+@refuse_unknown
 class BuiltInPlanner:
     """
     Sets the `thinking_config` of all requests of an agent: `LlmAgent(planner=BuiltInPlanner(...))`.

@@ -30,6 +30,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .._arguments import refuse_unknown
 from .._json import brief
 from ..errors import ConfigurationError
 
@@ -46,6 +47,7 @@ __all__ = ["BasePlugin"]
 _NAME = re.compile(r"[^\W\d][\w-]*")
 
 
+@refuse_unknown
 class BasePlugin:
     """
     A plugin that does nothing: override the hooks that you need, with `async def` or, to be run inline, with `def`.
@@ -56,6 +58,10 @@ class BasePlugin:
 
     needs_service: ClassVar[str | None] = None
     """What a Runner has to be given for the plugin, such as "memory_service"; else it cannot be made."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        refuse_unknown(cls)
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):

@@ -75,9 +75,10 @@ def _check_unasked(sessions: BaseSessionService) -> None:
     """Refuse what a service overrides in vain: a run holds its session, and stores by the writer that it holds."""
     for name in ("append_event", "get_session"):
         if getattr(getattr(sessions, name), "__func__", None) is not getattr(BaseSessionService, name):
-            from ._overrides import refusal  # few services override anything
+            from .._adk import advice_for  # few services override anything
 
-            raise refusal(sessions, name)
+            msg = f"{type(sessions).__name__} overrides {name}, which runs do not call"
+            raise ConfigurationError(f"{msg}; {advice_for(name, type(sessions))}")
 
 
 def hooks_of_app(app: App) -> PluginHooks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .._arguments import refuse_unknown
 from ..agents import BaseAgent
 from ..apps import App
 from ..env import Env
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["InMemoryRunner"]
 
 
+@refuse_unknown
 class InMemoryRunner(Runner):
     """A runner with in-memory services of its own, for tests and scripts."""
 

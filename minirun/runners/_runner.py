@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
 
+from .._arguments import refuse_unknown
 from .._service import check_in_trio, misused
 from ..agents import BaseAgent
 from ..apps import App
@@ -80,6 +81,7 @@ class NewInvocation(NamedTuple):
         return writer, request
 
 
+@refuse_unknown
 class Runner:
     """
     Runs an app's root agent on sessions.

@@ -59,7 +59,7 @@ class ReadonlyContext:
         def __getattr__(self, name: str) -> NoReturn:
             from .._adk import no_attribute  # few programs ask for what is not there
 
-            raise no_attribute(type(self).__name__, name)
+            raise no_attribute(type(self), name)
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -137,9 +137,9 @@ class ReadonlyContext:
 
     def state_as(self, schema: type[T]) -> T:
         """
-        Return the state as an instance of *schema*, with its defaults: `desk = ctx.state_as(Desk)`.
+        Return a copy of the state as an instance of *schema*, with its defaults: `desk = ctx.state_as(Desk)`.
 
-        It is a picture of the state as it is now, and cannot be changed. *schema* is an attrs class, a dataclass, a
+        A change of the copy changes no state; write to `ctx.state`. *schema* is an attrs class, a dataclass, a
         TypedDict or a pydantic model; it needs not be a `state_schema`, and sees nothing but its own fields.
 
         Raises:

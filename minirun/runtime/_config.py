@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
+from .._fields import setting
 from .._json import COUNT_MAX, brief, freeze, is_count, is_seconds
 from .._record import Record
 from ..errors import ConfigurationError
@@ -32,25 +33,15 @@ class DefaultSeconds(float):
     """A time that nobody has given: a live run does not keep to it. Copies of a RunConfig take it over."""
 
 
-def _wrong(name: str, expected: str, found: object) -> ConfigurationError:
-    return ConfigurationError(f"RunConfig.{name}: expected {expected}, found {brief(found)}")
-
-
 def _metadata(value: Mapping[str, object] | None) -> Mapping[str, Any]:
     if not isinstance(value, Mapping | None):
-        raise _wrong("custom_metadata", "a mapping, or None", value)
+        raise ConfigurationError(f"RunConfig.custom_metadata: expected a mapping, or None, found {brief(value)}")
     frozen: Mapping[str, Any] = freeze(dict(value or {}), "custom_metadata")
     return frozen
 
 
 def _field(expected: str, fits: Callable[[Any], bool]) -> Any:
-    """A field that refuses what does not fit."""
-
-    def check(config: object, field: attrs.Attribute[Any], value: object) -> None:
-        if not fits(value):
-            raise _wrong(field.name, expected, value)
-
-    return attrs.field(validator=check)
+    return attrs.field(validator=setting(expected, fits))
 
 
 def _is_limit(value: object) -> bool:
@@ -120,6 +111,6 @@ class RunConfig(Record):
         if live is not None or others:
             from ..models._live_settings import settings_of  # few runs are live
 
-            live = settings_of(live, others, fields)
+            live = settings_of(RunConfig, live, others, fields)
         given = locals()  # the fields by their names, as the signature has them
         self.__attrs_init__(**{name: given[name] for name in fields})

@@ -111,9 +111,9 @@ class RunScope:
         return self._run._invocation is not None and self._execution.keeps_status
 
     def __getattr__(self, name: str) -> NoReturn:
-        from .._misuse import ENTER_IT  # few programs make this mistake
+        from .._adk import advice_for  # few programs make this mistake
 
-        raise AttributeError(f"RunScope has no attribute {name!r}; {ENTER_IT}")
+        raise AttributeError(f"RunScope has no attribute {name!r}; {advice_for('*', RunScope)}")
 
     __aiter__ = misused
     if not TYPE_CHECKING:  # a type checker has a word of its own for these

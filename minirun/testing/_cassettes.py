@@ -1,8 +1,4 @@
-"""
-What the fixture `cassette` of pytest gives a test: models that are recorded, or replayed, in a file beside the test.
-
-The file of a test is `cassettes/MODULE/TEST.jsonl`, in the folder of the test's module.
-"""
+"""The fixture `cassette` of pytest: models recorded into, or replayed from, `cassettes/MODULE/TEST.json`."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import re
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
+from typing import Literal
 
 from .._json import brief
 from ..errors import ConfigurationError
@@ -17,28 +14,29 @@ from ..models import BaseLlm, RecordedLlm
 
 __all__ = ["Cassettes"]
 
-# What every file system can write in a name.
+# Every file system accepts the other characters in a name.
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_.-]+")
+# File systems accept 255 bytes; a hash and the suffix follow.
 NAME_CHARS_MAX = 100
 
 
 class Cassettes:
     """
-    Gives models of one test. Call it: `cassette(model)`.
+    The models of one test. Call it: `cassette(model)`.
 
     Args:
         module: The file of the test's module.
         test: The name of the test, with its class and its parameters.
-        records: Whether models are asked, and recorded.
-        repeats: Whether a request that comes again is answered again; see `RecordedLlm`.
+        records: True if models are called and recorded.
+        repeats: `RecordedLlm`'s `repeat`.
     """
 
     def __init__(self, module: Path, test: str, *, records: bool, repeats: bool) -> None:
-        self.folder = module.parent / "cassettes" / module.stem
+        self._folder = module.parent / "cassettes" / module.stem
         self._test = test
         self._records = records
         self._repeats = repeats
-        self._made: list[RecordedLlm] = []
+        self._models: list[tuple[str, RecordedLlm]] = []
 
     def __call__(
         self, model: BaseLlm | Callable[[], BaseLlm] | None = None, name: str | None = None, *, pace: float = 0.0
@@ -47,11 +45,11 @@ class Cassettes:
         Return a model that replays its cassette or, with `pytest --record-models`, records *model*.
 
         Args:
-            model: The model, or a function that makes it, which is called to record only; then a replay needs neither
-                keys nor the provider's package.
-            name: The name of the file, without `.jsonl`; the test's own if it is left out. Give one where a test has
-                several models, or where tests share a file that one of them records.
-            pace: See `RecordedLlm`; replaying takes no time unless something else is given here.
+            model: The model, or a function that makes it. The function is called to record only, so a replay needs
+                neither keys nor the provider's package.
+            name: The name of the file without `.json`, by default the name of the test. A test with several models
+                needs one name for each; tests that share a file use the same name.
+            pace: `RecordedLlm`'s `pace`, by default without waiting.
 
         Raises:
             CassetteError: There is no such file to replay.
@@ -60,42 +58,37 @@ class Cassettes:
         if name is not None and (not isinstance(name, str) or not name or _UNUSUAL.search(name)):
             expected = "expected the name of a cassette to be of letters, digits and any of '_.-'"
             raise ConfigurationError(f"{expected}, found {brief(name)}")
-        path = self.folder / f"{name or file_name(self._test)}.jsonl"
-        made = self._model(model)
-        if self._records:
-            recorded = RecordedLlm(made, path, "record", pace=pace)
-        else:
-            recorded = RecordedLlm(made, path, pace=pace, repeat=self._repeats)
-        self._made.append(recorded)
-        return recorded
-
-    def _model(self, model: object) -> BaseLlm | None:
-        if model is None or isinstance(model, BaseLlm):
-            return model
-        if not callable(model):
+        if model is not None and not isinstance(model, BaseLlm) and not callable(model):
             msg = f"expected a model (BaseLlm), or a function that makes one, found {brief(model)}"
             raise ConfigurationError(msg)
-        made: BaseLlm | None = model() if self._records else None  # RecordedLlm refuses what is no model
-        return made
+        file = f"{name or file_name(self._test)}.json"
+        if self._records and file in (other for other, _ in self._models):
+            expected = f"expected one model for the cassette {file}, found a second one"
+            raise ConfigurationError(f"{expected}; give each a name: cassette(model, name)")
+        made = model if model is None or isinstance(model, BaseLlm) else model() if self._records else None
+        mode: Literal["record", "replay"] = "record" if self._records else "replay"
+        recorded = RecordedLlm(made, self._folder / file, mode, pace=pace, repeat=self._repeats)
+        self._models.append((file, recorded))
+        return recorded
 
     def close(self) -> None:
-        """End what is recorded."""
-        for recorded in self._made:
+        """Write the files of models that were not called."""
+        for _, recorded in self._models:
             recorded.close()
 
     def assert_done(self) -> None:
         """
-        Check that everything in the cassettes was asked for.
+        Check that every replayed exchange was used.
 
         Raises:
             CassetteError: Exchanges are left over.
         """
-        for recorded in self._made:
+        for _, recorded in self._models:
             recorded.assert_done()
 
 
 def file_name(test: str) -> str:
-    """The name of a test's file: its own, if a file can have it; else as much of it as can be, and a hash of it."""
+    """Return the test's name if every file system accepts it, else a shortened one with a hash."""
     usual = _UNUSUAL.sub("-", test).strip("-")
     if usual == test and len(test) <= NAME_CHARS_MAX:
         return test

@@ -121,8 +121,9 @@ class Attempts:
             return self._failed(error)
 
     async def _called(self, context: ToolContext, args: Mapping[str, Any]) -> Outcome:
-        point = context._invocation.env.point(f"{'tool' if self.made == 1 else 'retry of'} {context._path}")
-        await (point if self.start is None else self.start.begin_after(point))
+        await context._invocation.env.point(f"{'tool' if self.made == 1 else 'retry of'} {context._path}")
+        if self.start is not None:
+            self.start.begin()
         result = await self._tool._run(thaw(args), context)
         return self._returned(result)
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from .._arguments import refuse_unknown
 from .._json import brief
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
@@ -26,6 +27,7 @@ OnInterrupted: TypeAlias = Literal["report", "rerun", "ask"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
+@refuse_unknown
 class BaseTool(ABC):
     """
     Something that a model can call.
@@ -69,6 +71,7 @@ class BaseTool(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        refuse_unknown(cls)
         check_async(cls, "run_async", "needs_confirmation", "process_llm_request", "close")
 
     def __init__(

@@ -7,48 +7,37 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from .._json import brief, finite, is_count
-from ..errors import ArgumentError, ConfigurationError, FatalError
+from .._arguments import refuse_unknown
+from .._fields import setting
+from .._json import finite, is_count
+from ..errors import ArgumentError, FatalError
 
 __all__ = ["RetryConfig"]
 
 Named: TypeAlias = type[Exception] | str
 
 
-def _check(fits: bool, name: str, expected: str, found: object) -> None:
-    if not fits:
-        raise ConfigurationError(f"RetryConfig.{name}: expected {expected}, found {brief(found)}")
-
-
 def _at_least(least: float, most: float = float("inf")) -> Any:
     limits = f"from {least:g} up" if most == float("inf") else f"from {least:g} to {most:g}"
-
-    def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        number = finite(value)
-        _check(number is not None and least <= number <= most, attribute.name, f"a number {limits}", value)
-
-    return check
+    return setting(f"a number {limits}", lambda value: least <= (-1 if (n := finite(value)) is None else n) <= most)
 
 
-def _is_attempts(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
-    _check(is_count(value, 1), attribute.name, "an integer from 1 up", value)
+def _names(value: Any) -> Any:
+    """A tuple of what was given, if it can be that; the validator refuses anything else."""
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def _names(value: object) -> tuple[Named, ...] | None:
-    """A tuple of what was given, if it can be that; the validator says what is wrong with its members."""
-    if value is None:
-        return None
-    _check(isinstance(value, Sequence) and not isinstance(value, str), "exceptions", "a list or None", value)
-    return tuple(value)  # type: ignore[arg-type]  # a sequence
+def _are_exceptions(value: object) -> bool:
+    return value is None or (isinstance(value, tuple) and all(map(_is_exception, value)))
 
 
-def _are_exceptions(instance: object, attribute: attrs.Attribute[Any], value: tuple[object, ...] | None) -> None:
-    for each in value or ():
-        is_class = isinstance(each, type) and issubclass(each, Exception) and not issubclass(each, FatalError)
-        is_name = isinstance(each, str) and each.isidentifier()
-        _check(is_class or is_name, attribute.name, "classes of exceptions that are not fatal, or their names", each)
+def _is_exception(each: object) -> bool:
+    if isinstance(each, type):
+        return issubclass(each, Exception) and not issubclass(each, FatalError)
+    return isinstance(each, str) and each.isidentifier()
 
 
+@refuse_unknown
 @attrs.frozen(kw_only=True)
 class RetryConfig:
     """
@@ -71,12 +60,18 @@ class RetryConfig:
         ConfigurationError: A value is out of its range.
     """
 
-    max_attempts: int = attrs.field(default=5, validator=_is_attempts)
+    max_attempts: int = attrs.field(
+        default=5, validator=setting("an integer from 1 up", lambda value: is_count(value, 1))
+    )
     initial_delay: float = attrs.field(default=1.0, validator=_at_least(0))
     max_delay: float = attrs.field(default=60.0, validator=_at_least(0))
     backoff_factor: float = attrs.field(default=2.0, validator=_at_least(1))
     jitter: float = attrs.field(default=0.1, validator=_at_least(0, 1))
-    exceptions: Sequence[Named] | None = attrs.field(default=None, converter=_names, validator=_are_exceptions)
+    exceptions: Sequence[Named] | None = attrs.field(
+        default=None,
+        converter=_names,
+        validator=setting("a list of classes of exceptions that are not fatal, or their names", _are_exceptions),
+    )
 
     def covers(self, error: Exception) -> bool:
         """Whether *error* is worth another attempt, were there one left."""

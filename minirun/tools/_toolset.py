@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .._arguments import refuse_unknown
 from .._json import brief
 from .._values import changed
 from ..errors import ConfigurationError, CredentialRefusedError
@@ -30,6 +31,7 @@ ToolPredicate: TypeAlias = Callable[[BaseTool, ReadonlyContext | None], bool | A
 """Whether an agent may have a tool. The tool still has the name that it was made with."""
 
 
+@refuse_unknown
 class BaseToolset(ABC):
     """
     Several tools from one source. Override `get_tools`, and `close` if there is something to give back.
@@ -47,6 +49,7 @@ class BaseToolset(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        refuse_unknown(cls)
         check_async(cls, "get_tools", "close")
 
     def __init__(

@@ -35,7 +35,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace, UnionType
+from types import UnionType
 from typing import Any, Literal, NoReturn, TypeAlias, get_args, get_origin
 
 import attrs
@@ -48,7 +48,7 @@ from ..flows._parameters import EMPTY, parameters_of, resolved
 from ..flows._schema import Compiler
 from ..flows._signature import function_behind
 from ..flows._types import SCALARS, Field, Type, bounded, mismatch, read_value
-from ..flows._written import check_result, fields_shown, written
+from ..flows._written import fields_shown, written
 from ..runtime import ReadonlyContext
 from ..types import Blob, Content, FileData, Part
 from ._request_input import RequestInput
@@ -258,7 +258,6 @@ class Binding:
         try:
             contexts, others = _parameters(func, where, getattr(function, "__globals__", {}))
             kind = _kind_of(inner)
-            _check_annotation(function, kind, where)
         except TypeError as error:
             raise WorkflowConfigurationError(f"node {name!r}: {error}") from None
         binding = cls(
@@ -474,27 +473,3 @@ def _parameters(
         else:
             others[parameter.name] = _parameter(parameter, where, namespace)
     return tuple(contexts), others
-
-
-def _check_annotation(function: Any, kind: FunctionKind, where: str) -> None:
-    """
-    Check what the annotation says of outputs, as `check_result` does for tools. Events and questions may be among them.
-
-    Raises:
-        TypeError: It names a type whose values have no JSON form, or is no Python.
-    """
-    annotation = getattr(function, "__annotations__", {}).get("return")
-    namespace, where = getattr(function, "__globals__", {}), f"the result of {where}"
-    try:
-        owner = SimpleNamespace(__annotations__={"it": annotation})
-        hint = typing.get_type_hints(owner, namespace)["it"]
-    except (NameError, AttributeError, TypeError):
-        return  # it has a meaning for type checkers only
-    except (SyntaxError, IndexError):
-        hint = annotation
-    hints = [hint]
-    if "generator" in kind and not isinstance(hint, str):
-        args = get_args(hint) if get_origin(hint) in _ONE_BY_ONE else ()
-        hints = [args[0], *args[2:]] if args else []  # of a Generator, what it yields and returns
-    for each in hints:
-        check_result(each, where, namespace)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
+from .._arguments import refuse_unknown
 from .._json import brief, shown
 from ..errors import WorkflowConfigurationError
 from ._arcs import DEFAULT_ROUTE, END, FAILED, START, Arc, Marker, Route, end_of, told
@@ -29,6 +30,7 @@ NameOf: TypeAlias = Callable[[Any], str]
 _ROUTES = (DEFAULT_ROUTE, FAILED)
 
 
+@refuse_unknown
 @attrs.frozen
 class Edge:
     """

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
+from .._fields import setting
 from .._json import brief, freeze, is_count, is_seconds, thaw
 from .._values import changed
 from .._workflow_errors import NodeRejectedError, WorkflowError
 from ..agents import BaseAgent
-from ..agents._base import _AgentFields, _is_name, refusing
+from ..agents._base import _AgentFields, _is_name
 from ..agents._generator import emit_from
 from ..errors import ConfigurationError
 from ..events import Event
@@ -61,10 +62,10 @@ def aliased(instance: Any) -> None:
         object.__setattr__(instance, name, given)
 
 
-IS_RETRY = refusing("retry to be a RetryConfig or None", lambda value: value is None or isinstance(value, RetryConfig))
-IS_TIMEOUT = refusing("timeout_s to be seconds above 0, or None", _is_time)
-_flag = refusing("a flag of a node to be True or False", lambda value: isinstance(value, bool))
-_text = refusing("the description of a node to be a string", lambda value: isinstance(value, str))
+IS_RETRY = setting("a RetryConfig or None", lambda value: value is None or isinstance(value, RetryConfig))
+IS_TIMEOUT = setting("seconds above 0, or None", _is_time)
+_flag = setting("True or False", lambda value: isinstance(value, bool))
+_text = setting("a string", lambda value: isinstance(value, str))
 
 
 class Node(_AgentFields):
@@ -95,14 +96,14 @@ class Node(_AgentFields):
             timer is waited for as ever. Only functions can have it.
     """
 
-    name: str = attrs.field(validator=refusing("a node name that is an identifier and not 'user'", _is_name))
+    name: str = attrs.field(validator=setting("an identifier that is not 'user'", _is_name))
     description: str = attrs.field(default="", validator=_text)
     retry: RetryConfig | None = attrs.field(default=None, validator=IS_RETRY)
     timeout_s: float | None = attrs.field(default=None, validator=IS_TIMEOUT)
     require_confirmation: bool = attrs.field(default=False, validator=_flag)
     parallel_worker: bool = attrs.field(default=False, validator=_flag)
     max_parallel_workers: int | None = attrs.field(
-        default=None, validator=refusing("max_parallel_workers from 1 up, or None", is_limit)
+        default=None, validator=setting("an integer from 1 up, or None", is_limit)
     )
     rerun_on_resume: bool = attrs.field(default=True, validator=_flag)
     retry_config: RetryConfig | None = attrs.field(default=None, validator=IS_RETRY)
@@ -311,7 +312,7 @@ class JoinNode(Node):
 
     require_all: bool = attrs.field(default=False, validator=_flag)
     reduce: Callable[[Any, Any], Any] | None = attrs.field(
-        default=None, validator=refusing("reduce to be a function or None", lambda f: f is None or callable(f))
+        default=None, validator=setting("a function or None", lambda f: f is None or callable(f))
     )
     initial: Any = None
 

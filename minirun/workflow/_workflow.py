@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from .._fields import setting
 from .._json import FrozenTuple, brief
 from .._workflow_errors import NodeInputError, WorkflowConfigurationError, WorkflowError
 from ..agents import BaseAgent
-from ..agents._base import refusing
 from ..agents._lanes import ON_FAILURE
 from ..agents._tree import AgentTree
 from ..errors import ConfigurationError
@@ -69,12 +69,12 @@ class Workflow(BaseAgent):
 
     edges: Sequence[Any] = attrs.field(default=(), converter=lambda value: _edges(value))
     max_concurrency: int | None = attrs.field(
-        default=None, validator=refusing("max_concurrency from 1 up, or None for no limit", is_limit)
+        default=None, validator=setting("an integer from 1 up, or None for no limit", is_limit)
     )
     output: Any = None
     on_failure: str = attrs.field(
         default="cancel_others",
-        validator=refusing("on_failure 'cancel_others' or 'collect'", ON_FAILURE.__contains__),
+        validator=setting("'cancel_others' or 'collect'", ON_FAILURE.__contains__),
     )
     input_schema: Any = None
     output_schema: Any = None

@@ -375,7 +375,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "'set_model_response', which minirun adds itself",
     ),
     "no list of agents": ({"sub_agents": LlmAgent(name="b")}, r"sub_agents to be a list of agents, .* write \[...\]"),
-    "no description": ({"description": None}, "description of an agent to be a string, found None"),
+    "no description": ({"description": None}, "LlmAgent.description: expected a string, found None"),
     "a key that is none": ({"output_key": 5}, "output_key: expected a string as key, found 5"),
     "an empty key": ({"output_key": ""}, "the key of a state, or None, found ''"),
     "a blank key": ({"output_key": "  "}, "the key of a state"),

@@ -182,7 +182,7 @@ async def test_no_secret_is_in_spans_records_and_exports(
             answered = request.contents[-1].parts[-1].function_response
             return "Done." if answered is not None else call("ask")
 
-        model = RecordedLlm(ScriptedLlm(script), tmp_path / "cassette.jsonl", "record")
+        model = RecordedLlm(ScriptedLlm(script), tmp_path / "cassette.json", "record")
         plugins = [recorder.plugin(), LoggingPlugin(), DebugLoggingPlugin(tmp_path / "debug.yaml")]
         app = App(name="app", root_agent=LlmAgent(name="clerk", model=model, tools=[at.ask]), plugins=plugins)
         options: dict[str, Any] = {"session_service": at.sessions, "credential_service": at.credentials}

@@ -112,7 +112,7 @@ class Desk:
             answered = request.contents[-1].parts[-1].function_response
             return "Done." if answered is not None else [call(name) for name in self.calls]
 
-        model = RecordedLlm(ScriptedLlm(script), folder / "cassette.jsonl", "record")
+        model = RecordedLlm(ScriptedLlm(script), folder / "cassette.json", "record")
         shows = Tracing()
         shows.name = "shows"
         plugins = [shows, recorder.plugin(), LoggingPlugin(), DebugLoggingPlugin(folder / "debug.yaml")]

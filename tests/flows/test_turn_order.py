@@ -326,7 +326,7 @@ def test_order_is_asked_for_by_a_bool(value: Any) -> None:
         FunctionTool(lambda: 1, name="x", description="x", sequential=value)
     with pytest.raises(ConfigurationError, match="sequential"):
         Cabinet(sequential=value)
-    with pytest.raises((ConfigurationError, TypeError), match="parallel_tool_calls"):
+    with pytest.raises(ConfigurationError, match=r"LlmAgent\.parallel_tool_calls: expected True or False"):
         LlmAgent(name="x", parallel_tool_calls=value)
 
 

@@ -38,7 +38,7 @@ from minirun import (
     SqliteSessionService,
     types,
 )
-from minirun._adk import ABSENT, ABSENT_MODULES, OF_CONTEXTS, OF_RUN_CONFIG, PATHS
+from minirun._adk import ADVICE, PATHS
 from minirun.errors import (
     ConfigurationError,
     InvalidMessageError,
@@ -53,9 +53,12 @@ from minirun.plugins import BasePlugin
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import BaseTool
 from minirun.types import FunctionDeclaration
+from minirun.workflow import Edge, FunctionNode, Workflow
 
 from .test_public_lists import LISTS
 
+MODULES = sorted(key[1:] for key in ADVICE if key.startswith("."))
+OF_CONTEXTS = {key.partition(".")[2]: text for key, text in ADVICE.items() if key.startswith("ReadonlyContext.")}
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 WORKING_SHARE_MIN = 0.90
 
@@ -143,10 +146,9 @@ def test_the_table_of_what_is_missing_has_nothing_that_is_here() -> None:
     """
     lists = [importlib.import_module(name) for name in (*LISTS, "minirun.types", "minirun.events", "minirun.errors")]
     here = {name for each in lists for name in each.__all__}
-    assert here.isdisjoint(ABSENT)
-    assert ABSENT_MODULES.keys().isdisjoint(PATHS)
-    sentences = {*ABSENT.values(), *ABSENT_MODULES.values(), *OF_RUN_CONFIG.values()}
-    advised = {name for text in sentences for name in re.findall(r"minirun((?:\.[a-z_]+)*\.[A-Za-z]+)", text)}
+    assert here.isdisjoint(ADVICE)
+    assert set(MODULES).isdisjoint(PATHS)
+    advised = {name for text in ADVICE.values() for name in re.findall(r"minirun((?:\.[a-z_]+)*\.[A-Za-z]+)", text)}
     assert len(advised) > 10
     for name in advised:
         module, _, attribute = f"minirun{name}".rpartition(".")
@@ -204,13 +206,13 @@ def test_whether_a_name_is_there_can_be_asked(package: str, name: str) -> None:
         exec(f"from {package} import {name}")
 
 
-@pytest.mark.parametrize("path", sorted(ABSENT_MODULES))
+@pytest.mark.parametrize("path", MODULES)
 def test_whether_a_module_is_there_can_be_asked(path: str) -> None:
     """
     `importlib.util.find_spec` says None for a module that is not here, or that its parent is not; an import says why.
     """
     parent = path.rpartition(".")[0]
-    if parent in ABSENT_MODULES or (parent and importlib.util.find_spec(f"minirun.{parent}") is None):
+    if parent in MODULES or (parent and importlib.util.find_spec(f"minirun.{parent}") is None):
         with pytest.raises(ModuleNotFoundError):
             importlib.util.find_spec(f"minirun.{path}")
     else:
@@ -272,6 +274,58 @@ def test_a_refused_option_names_its_successor(option: str, advice: str) -> None:
     """
     with pytest.raises(NotSupportedError, match=rf"RunConfig\.{option} has no effect.*; .*{advice}"):
         RunConfig(**{option: None})  # type: ignore[arg-type]  # that is the point
+
+
+def test_an_unknown_argument_names_the_nearest_one() -> None:
+    """
+    A public constructor raises a TypeError with the nearest argument, and for one of ADK's the advice of the table.
+    """
+    agent = LlmAgent(name="a")
+    made: list[tuple[Any, dict[str, Any], str]] = [
+        (LlmAgent, {"name": "a", "modell": "x"}, "LlmAgent got an unexpected keyword argument 'modell'; did you mean"),
+        (minirun.LoopAgent, {"name": "a", "max_iteration": 1}, "LoopAgent got .*; did you mean 'max_iterations'"),
+        (Event, {"mesage": "hi"}, "Event got an unexpected keyword argument 'mesage'; did you mean 'message'"),
+        (Content, {"part": []}, "Content got .*; did you mean 'parts'"),
+        (RunConfig, {"max_llm_cals": 3}, "RunConfig got .*; did you mean 'max_llm_calls'"),
+        (App, {"root_agents": agent}, "App got .*; did you mean 'root_agent'"),
+        (Runner, {"aget": agent}, "Runner got .*; did you mean 'agent'"),
+        (FunctionTool, {"func": print, "retrys": 3}, "FunctionTool got .*; did you mean 'retry'"),
+        (minirun.plugins.LoggingPlugin, {"nme": "a"}, "LoggingPlugin got .*; did you mean 'name'"),
+        (SqliteSessionService, {"durabilty": "power"}, "SqliteSessionService got .*; did you mean 'durability'"),
+        (ScriptedLlm, {"script": [], "latency": 1}, "ScriptedLlm got .*; did you mean 'latency_s'"),
+        (Workflow, {"name": "a", "edgs": []}, "Workflow got .*; did you mean 'edges'"),
+        (FunctionNode, {"func": print, "output_shema": 1}, "FunctionNode got .*; did you mean 'output_schema'"),
+        (Edge, {"zzz": 1}, "Edge got an unexpected keyword argument 'zzz'; it takes from_node, to_node, route"),
+        (minirun.tools.RetryConfig, {"max_attempt": 3}, "RetryConfig got .*; did you mean 'max_attempts'"),
+        (Loud, {"nam": "x"}, "unexpected keyword argument 'nam'"),
+    ]
+    for kind, arguments, message in made:
+        with pytest.raises(TypeError, match=message):
+            kind(**arguments)
+    advised: list[tuple[Any, dict[str, Any], str]] = [
+        (LlmAgent, {"name": "a", "code_executor": 1}, "a tool that sends it to a sandbox"),
+        (minirun.LoopAgent, {"name": "a", "parent_agent": agent}, "the sub_agents of its parent"),
+        (Part, {"video_metadata": 1}, "leave it out"),
+        (minirun.AgentTool, {"agent": agent, "include_plugins": True}, "the plugins of the app"),
+        (types.HttpOptions, {"headers": {}}, "give it to the model object"),
+    ]
+    for kind, arguments, message in advised:
+        with pytest.raises(NotSupportedError, match=rf"{kind.__name__}\.\w+ has no effect .*{message}"):
+            kind(**arguments)
+
+
+def test_advice_for_an_argument_is_for_one_that_its_class_does_not_take() -> None:
+    """
+    No class of the table takes an argument that the table says it lacks.
+    """
+    packages = [importlib.import_module(name) for name in (*LISTS, "minirun.types", "minirun.events")]
+    arguments = [key.split(".") for key in ADVICE if re.fullmatch(r"[A-Z]\w*\.\w+", key)]
+    assert len(arguments) > 50
+    for name, argument in arguments:
+        found = [each for each in (getattr(package, name, None) for package in packages) if each is not None]
+        assert found, name
+        if not name.startswith("Base"):
+            assert argument not in inspect.signature(found[0]).parameters, (name, argument)
 
 
 def test_programs_that_miss_nothing_never_load_the_table() -> None:

@@ -38,8 +38,8 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "values",
         (
-            "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
-            "_codec _record _window _adk _genai _misuse _model_errors _request_types _state_schema_error "
+            "types events errors _json _fields _frozen _frozen_error _replay_checks _routes _values _copies "
+            "_codec _record _arguments _window _adk _genai _model_errors _request_types _state_schema_error "
             "_workflow_errors _api_errors _guardrail_errors _tool_server_errors _urls _lines _live_errors _live_types",
         ),
     ),
@@ -137,8 +137,6 @@ LATER = frozenset(
         "_copies",
         "_frozen_error",
         "_live_types",
-        "_misuse",
-        "_odd_notes",
         "_postgres._libpq",
         "_replay_checks",
         "_request_types",
@@ -186,7 +184,6 @@ LATER = frozenset(
         "flows._json_schema",
         "flows._node_paths",
         "flows._output",
-        "flows._parameter_docs",
         "flows._progress",
         "flows._results",
         "flows._retold",
@@ -219,7 +216,6 @@ LATER = frozenset(
         "runners._live_run",
         "runners._messages",
         "runners._odd_arguments",
-        "runners._overrides",
         "runners._resume",
         "runners._rewind",
         "runners._supervisor",
@@ -278,7 +274,6 @@ LATER = frozenset(
         "sessions._sqlite._lease_wait",
         "sessions._sqlite._lost_file",
         "sessions._sqlite._messages",
-        "sessions._sqlite._odd_options",
         "sessions._sqlite._queries",
         "sessions._sqlite._rewind",
         "sessions._sqlite._turn",

@@ -106,7 +106,7 @@ MAKERS: dict[str, Callable[..., object]] = {
     "LlmResponse": LlmResponse,
     "UsageMetadata": UsageMetadata,
     "ScriptedLlm": partial(ScriptedLlm, []),
-    "RecordedLlm": lambda **given: RecordedLlm(ScriptedLlm([]), "recorded.jsonl", "record", **given),
+    "RecordedLlm": lambda **given: RecordedLlm(ScriptedLlm([]), "recorded.json", "record", **given),
     "Claude": partial(Claude, "claude", api_key="k"),
     "Gemini": partial(Gemini, "gemini-3-pro", api_key="k"),
     "OpenAIChat": partial(OpenAIChat, "gpt", api_key="k"),

@@ -866,20 +866,11 @@ async def test_state_as_gives_an_instance_with_defaults(schema: Any) -> None:
     if schema is not DeskDict:
         assert isinstance(made[0], schema)
         assert list(made[0].tags) == []
-        with pytest.raises(AttributeError, match="picture of the state"):
-            made[0].count = 6
-        with pytest.raises(AttributeError, match="picture of the state"):
-            del made[0].count
-        with pytest.raises(TypeError):
-            made[0].tags.append("a")
-    else:
-        with pytest.raises(TypeError):
-            made[0]["count"] = 6
 
 
-async def test_nothing_inside_of_state_as_can_be_changed() -> None:
+async def test_a_change_of_what_state_as_returns_changes_no_state() -> None:
     """
-    Objects, lists, dicts and sets in it refuse a change; enums and dates are what the class says.
+    `ctx.state_as` returns a copy: its lists, dicts and objects are its own. Enums and dates are what the class says.
     """
 
     @attrs.define
@@ -900,14 +891,11 @@ async def test_nothing_inside_of_state_as_can_be_changed() -> None:
         assert rich.sizes == {Size.SMALL, Size.LARGE}
         assert rich.pair == (1, Item("ink"))
         for item in (rich.items[0], rich.by_name["pen"], rich.pair[1]):
-            with pytest.raises(AttributeError):
-                item.pieces = 2
-        with pytest.raises(TypeError, match="FrozenList"):
-            rich.items.append(Item("ink"))
-        with pytest.raises(TypeError, match="FrozenDict"):
-            rich.by_name["ink"] = Item("ink")
-        with pytest.raises(AttributeError):
-            rich.sizes.add(Size.SMALL)
+            item.pieces = 2
+        rich.items.append(Item("ink"))
+        rich.by_name["ink"] = Item("ink")
+        assert ctx.state_as(Rich).items == [Item("pen")]
+        assert ctx.state["by_name"] == {"pen": {"name": "pen"}}
         ctx.state["answers"] = rich.items[0].pieces
         await said(ctx)
 

@@ -41,8 +41,8 @@ def clerk(model: BaseLlm) -> App:
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
     """A conversation of two turns, with calls, that was recorded in an ordinary run."""
-    trio.run(record, tmp_path / "clerk.jsonl")
-    return tmp_path / "clerk.jsonl"
+    trio.run(record, tmp_path / "clerk.json")
+    return tmp_path / "clerk.json"
 
 
 async def record(path: Path) -> None:
@@ -135,8 +135,11 @@ async def test_in_worlds(world, cassette):
     except CassetteError:  # the message was stored when the process died, and is said again
         assert world.coverage["crash"]
 
-async def test_nothing_is_asked(cassette):
+async def test_nothing_is_asked(cassette, request):
     cassette(model)
+    if request.config.getoption("--record-models"):
+        with pytest.raises(ValueError, match="give each a name"):
+            cassette(model)
 
 def test_models_are_made_to_record_only(request):
     assert bool(MADE) == request.config.getoption("--record-models")
@@ -173,7 +176,7 @@ def test_cassettes_are_recorded_with_the_option_and_replayed_without(folder: Pat
     assert "6 passed" in done.stdout, done.stdout + done.stderr
     found = sorted(path.name for path in (folder / "tests" / "cassettes" / "test_talk").iterdir())
     assert len(found) == 5
-    assert {"first.jsonl", "second.jsonl", "test_nothing_is_asked.jsonl"} <= set(found)
+    assert {"first.json", "second.json", "test_nothing_is_asked.json"} <= set(found)
 
     done = run_pytest(folder)
     assert "6 passed" in done.stdout, done.stdout + done.stderr
@@ -187,8 +190,8 @@ def test_cassettes_are_recorded_with_the_option_and_replayed_without(folder: Pat
     module.write_text(TESTS.replace('how, "bye") == ["Good day.", "Good bye."]', 'how) == ["Good day."]'))
     done = run_pytest(folder, "-k", "rude")
     assert "1 passed, 5 deselected, 1 error" in done.stdout, done.stdout
-    assert "found 1 left over: exchange 2" in done.stdout
-    assert json.loads((module.parent / "cassettes/test_talk/first.jsonl").read_text().splitlines()[0])
+    assert "1 of 2 exchanges are left over: exchange 2" in done.stdout
+    assert json.loads((module.parent / "cassettes/test_talk/first.json").read_text())["minirun_cassette"] == 2
 
 
 @pytest.mark.parametrize(

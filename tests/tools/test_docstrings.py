@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from minirun._json import freeze
 from minirun.flows._docstring import documentation_of, parsed_docstring
-from minirun.flows._parameter_docs import without_parameters
 from minirun.flows._signature import signature_of
 from minirun.tools import FunctionTool
 
@@ -61,69 +60,6 @@ GOOGLE = """
         ValueError: There is no such city.
     """
 
-NUMPY = """Look up the weather.
-
-    Asks a station nearby.
-
-    Parameters
-    ----------
-    city : str
-        The city, in English.
-    day: datetime.date, optional
-        The day to look up,
-        today if left out.
-
-        Not earlier than last week.
-    options : {'short', 'long'}
-        One of
-        - short
-        - long
-          or longer
-
-    *stations
-        Names of stations.
-    low, high : float
-        The bounds.
-    link
-        See
-        http://example.org: it is long
-    silent : bool
-
-    Returns
-    -------
-    str
-        A sentence: not a parameter.
-
-    Raises
-    ------
-    ValueError
-        There is no such city.
-    """
-
-SPHINX = """Look up the weather.
-
-    Asks a station nearby.
-
-    :param city: The city, in English.
-    :type city: str
-    :param datetime.date day: The day to look up,
-        today if left out.
-
-        Not earlier than last week.
-    :arg options: One of
-        - short
-        - long
-          or longer
-    :param \\*stations: Names of stations.
-    :keyword float low: The bounds.
-    :key high: The bounds.
-    :parameter link: See
-        http://example.org: it is long
-    :param silent:
-    :returns: A sentence: not a parameter.
-    :raises ValueError: There is no such city.
-    """
-
 PARAMS = {
     "city": "The city, in English.",
     "day": "The day to look up, today if left out.\n\nNot earlier than last week.",
@@ -135,17 +71,16 @@ PARAMS = {
 }
 
 
-@pytest.mark.parametrize("doc", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
-def test_each_notation_gives_the_same_texts(doc: str) -> None:
+def test_googles_notation_gives_the_texts() -> None:
     """
-    Google's, NumPy's and Sphinx's notation give each described parameter its text, and leave every other section.
+    Google's notation gives each described parameter its text, and every other section stays.
     """
-    text, params = parsed(doc)
+    text, params = parsed(GOOGLE)
     assert params == PARAMS
     assert text.startswith("Look up the weather.\n\nAsks a station nearby.\n\n")
     assert "A sentence: not a parameter." in text
     assert "There is no such city." in text
-    assert not any(word in text for word in ("city,", "last week", "stations:", "silent", "arg", ":type"))
+    assert not any(word in text for word in ("city,", "last week", "stations:", "silent", "arg"))
     assert "\n\n\n" not in text
 
 
@@ -197,6 +132,8 @@ def test_other_titles_of_the_section(title: str) -> None:
         ":param:",
         ":param x",
         ":return: x",
+        "Do.\n\n:param x: The x.",
+        "Do.\n\nParameters\n----------\nx : int\n    The x.",
         "Ratio a:param b: c",
     ],
 )
@@ -214,15 +151,6 @@ def test_no_docstring_says_nothing(doc: Any) -> None:
     """
     assert parsed_docstring(doc) == parsed_docstring(None)
     assert parsed_docstring(None).summary_text == ""
-
-
-def test_a_paragraph_behind_the_parameters_stays() -> None:
-    """
-    NumPy's section ends where something stands that is no parameter, even if it looks like one.
-    """
-    head = "Do.\n\nParameters\n----------\nx : int\n    The x.\n\n"
-    for paragraph in ("Note: it is slow.", "Done", "It is slow, mostly.", "Returns\n-------\nint"):
-        assert parsed(head + paragraph) == (f"Do.\n\n{paragraph}", {"x": "The x."})
 
 
 def test_an_unindented_line_of_a_google_section_belongs_to_the_parameter_above() -> None:
@@ -284,16 +212,6 @@ def test_the_text_has_no_more_parameters(doc: str) -> None:
     found = parsed_docstring(doc)
     if not found.params and not any(":" in line for line in doc.split("\n")) and "---" not in doc:
         assert found.summary_text == inspect.cleandoc(doc).strip()
-
-
-@given(docs | st.text(st.sampled_from("ab:- \n"), max_size=20))
-@example("Parameters\n---\nx")
-@example("Args:\n  x: y")
-def test_a_docstring_that_needs_no_look_has_no_parameters(doc: str) -> None:
-    """
-    A docstring that is not searched for parameters is the same as if it were.
-    """
-    assert parsed_docstring(doc) == without_parameters(inspect.cleandoc(doc))
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -359,7 +277,8 @@ def test_other_callables_are_described() -> None:
             """
             Ask it.
 
-            :param city: Where.
+            Args:
+                city: Where.
             """
 
     class NewStation(Station):
@@ -494,28 +413,3 @@ def test_a_tool_tells_each_thing_once() -> None:
     assert declaration.description == "Tell the weather to come.\n\nReturns:\n    A sentence."
     assert declaration.parameters["properties"]["city"]["description"] == "The city, in English."
     assert FunctionTool(forecast, description="Ask the sky.").declaration.description == "Ask the sky."
-
-
-def test_a_field_of_sphinx_goes_on_without_indentation() -> None:
-    """
-    Lines under a `:param` belong to it, indented or not, up to a blank line or the next field.
-    """
-    doc = """
-    Look something up.
-
-    :param query: what to look for,
-    in any language
-    :param int limit: how many,
-        at most,
-    of what is found
-    :returns: what was found,
-    best first
-
-    It may take a while.
-    """
-    summary, params = parsed(doc)
-    assert params == {"query": "what to look for, in any language", "limit": "how many, at most, of what is found"}
-    assert "in any language" not in summary
-    assert "of what is found" not in summary
-    assert summary.startswith("Look something up.")
-    assert summary.endswith("It may take a while.")

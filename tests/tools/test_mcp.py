@@ -982,7 +982,7 @@ def test_a_stdio_server_is_checked_and_shows_no_environment() -> None:
         {"command": "x", "args": [3]},
         {"command": "x", "env": 3},
     ):
-        with pytest.raises(ConfigurationError, match="expected StdioServer"):
+        with pytest.raises(ConfigurationError, match=r"^StdioServer\."):
             StdioServer(**bad)
 
 

@@ -23,9 +23,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ..._codec import to_json
-from ..._json import JSON, is_count
+from ..._json import JSON, brief, is_count, shown
 from ...env import Env
-from ...errors import SessionBusyError, StorageError
+from ...errors import ConfigurationError, SessionBusyError, StorageError
 from ...events import Event
 from .._calls import OpenCall
 from .._invocation import Invocation, InvocationStatus
@@ -88,10 +88,13 @@ class SqliteSessionService(BaseSessionService):
         env: Env | None = None,
     ) -> None:
         super().__init__(env=env)
-        if (path is None) == (db_path is None) or durability not in ("power", "process") or not is_count(cache_bytes):
-            from ._odd_options import refusal  # few services are given any
-
-            raise refusal(path, db_path, durability, cache_bytes)
+        if (path is None) == (db_path is None):
+            found = "neither" if path is None else "both"
+            raise ConfigurationError(f"expected path or db_path, which is the same, found {found}")
+        if durability not in ("power", "process"):
+            raise ConfigurationError(f"expected durability 'power' or 'process', found {brief(durability)}")
+        if not is_count(cache_bytes):
+            raise ConfigurationError(f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}")
         self._path = parse_path(db_path if path is None else path)
         self._file = SqliteFile(self._path, FORMAT, durability, self._env)
         self._cache = SessionCache(self._file, cache_bytes)

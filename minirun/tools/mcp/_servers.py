@@ -13,6 +13,7 @@ from mcp import StdioServerParameters
 from mcp.server import Server as LowLevelServer
 from mcp.server.mcpserver import MCPServer
 
+from ..._fields import setting
 from ..._json import brief, is_seconds
 from ...errors import ConfigurationError
 from ._adks import SERVER, refuse
@@ -33,27 +34,22 @@ Transports: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 """Makes a transport of the official package, a new one for each connection."""
 
 
-def _texts(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-    if not is_list or not all(isinstance(each, str) and "\0" not in each for each in value):  # type: ignore[attr-defined]
-        raise ConfigurationError(f"expected StdioServer.{attribute.name} to be a list of texts, found {brief(value)}")
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
 
 
-def _text(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise ConfigurationError(f"expected StdioServer.{attribute.name} to be a text, found {brief(value)}")
+def _are_texts(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and all(map(_is_text, value))
 
 
 def _env(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None:
         return
     if not isinstance(value, Mapping) or not all(isinstance(each, str) for pair in value.items() for each in pair):
-        raise ConfigurationError("expected StdioServer.env to be a dict of texts, found another value (not shown)")
+        raise ConfigurationError("StdioServer.env: expected a dict of texts, found another value (not shown)")
 
 
-def _seconds(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None and not is_seconds(value, above=0):
-        raise ConfigurationError(f"expected {attribute.name} to be seconds above 0, or None, found {brief(value)}")
+_SECONDS = setting("seconds above 0, or None", lambda value: value is None or is_seconds(value, above=0))
 
 
 @attrs.frozen
@@ -75,8 +71,8 @@ class StdioServer:
         ConfigurationError: An argument is no text.
     """
 
-    command: str = attrs.field(validator=_text)
-    args: Sequence[str] = attrs.field(default=(), validator=_texts)
+    command: str = attrs.field(validator=setting("a text", lambda value: _is_text(value) and value != ""))
+    args: Sequence[str] = attrs.field(default=(), validator=setting("a list of texts", _are_texts))
     env: Mapping[str, str] | None = attrs.field(default=None, validator=_env, repr=False)
     cwd: str | Path | None = None
 
@@ -86,7 +82,7 @@ class StdioConnectionParams:
     """ADK's way to say a `StdioServer`: *server_params* is one, or the official package's; *timeout* in seconds."""
 
     server_params: StdioServer | StdioServerParameters
-    timeout: float | None = attrs.field(default=None, validator=_seconds)
+    timeout: float | None = attrs.field(default=None, validator=_SECONDS)
 
 
 @attrs.frozen(init=False)
@@ -95,7 +91,7 @@ class StreamableHTTPConnectionParams:
 
     url: str
     headers: Mapping[str, str] | None = attrs.field(default=None, repr=False)
-    timeout: float | None = attrs.field(default=None, validator=_seconds)
+    timeout: float | None = attrs.field(default=None, validator=_SECONDS)
 
     def __init__(
         self, url: str, headers: Mapping[str, str] | None = None, timeout: float | None = None, **others: object
