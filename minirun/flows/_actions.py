@@ -62,6 +62,12 @@ class PendingValues(MutableMapping[str, Any]):
 
     __slots__ = ()
 
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """Return the key's value; if there is none, write *default* and return it as it is stored, frozen."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
     def __ior__(self, values: Mapping[str, Any]) -> Self:
         self.update(values)
         return self

@@ -365,6 +365,12 @@ class State(MutableMapping[str, Any]):
     def __repr__(self) -> str:
         return repr(dict(self))
 
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """Return the key's value; if there is none, write *default* and return it as it is stored, frozen."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
     def add(self, key: str, amount: int | float = 1) -> None:
         """
         Add *amount* to the key's value when the event is stored, so that concurrent adds all count.

@@ -86,7 +86,8 @@ class Permission:
         if on_interrupted == "rerun":
             return None
         if again is not None:
-            confirmation = await self._confirmation(again, ToolConfirmation(hint=INTERRUPTED_MESSAGE))
+            args = self.allowed_args(dict(self._call.args))
+            confirmation = await self._confirmation(again, ToolConfirmation(hint=INTERRUPTED_MESSAGE), args)
             if confirmation.confirmed:
                 return None
             return self._refused(again, UNKNOWN, INTERRUPTED_MESSAGE)
@@ -146,9 +147,7 @@ class Permission:
         about = Question(question_id, REQUEST_CONFIRMATION, asked, confirmations={call_id: told})
         await pose(self._context, about, replay=NO_REPLAY)
 
-    async def _confirmation(
-        self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None
-    ) -> ToolConfirmation:
+    async def _confirmation(self, what: str, question: ToolConfirmation, args: Mapping[str, Any]) -> ToolConfirmation:
         """Return what was answered; ask, and raise Pause, if nothing was."""
         answer = self._answer_to(what)
         if answer is None:

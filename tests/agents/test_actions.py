@@ -405,6 +405,9 @@ async def test_state_delta_is_what_this_context_has_written_and_no_event_carried
         with pytest.raises(KeyError):
             del delta["old"]
         delta |= {"c": 3}
+        with pytest.raises(TypeError, match=r"write `state\.extend"):
+            delta.setdefault("list", []).append(5)
+        assert delta.pop("list") == []
         tool_context.actions.state_delta |= {"d": 4}  # type: ignore[operator]  # mypy looks at the setter
         seen.append(dict(tool_context.actions.state_delta))
         await tool_context.emit(Event(message="so far"))

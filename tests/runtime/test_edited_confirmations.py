@@ -154,6 +154,51 @@ async def test_the_last_edit_of_a_call_counts() -> None:
     assert SENT == [("carol", 9)]
 
 
+def name_bob(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> None:
+    """A callback that changes the arguments of the model."""
+    if args["to"] == "eve":
+        args["to"] = "bob"
+
+
+EDITS = [{"to": "bob", "amount": 3}, {"to": "carol", "amount": 9}]
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "edits", "shown"),
+    [
+        pytest.param({}, [{}], [{"to": "eve", "amount": 500}], id="not edited"),
+        pytest.param({}, [{"args": EDITS[0]}], EDITS[:1], id="edited"),
+        pytest.param({}, [{"args": EDITS[0]}, {"args": EDITS[1]}], EDITS, id="edited twice"),
+        pytest.param({}, [{"args": EDITS[0]}, {}], [EDITS[0], EDITS[0]], id="edited, then allowed as it is"),
+        pytest.param({"before_tool_callback": name_bob}, [{}], [{"to": "bob", "amount": 500}], id="of a callback"),
+    ],
+)
+async def test_the_question_after_a_crash_shows_what_a_plain_approval_runs(
+    callbacks: Mapping[str, Any], edits: list[dict[str, Any]], shown: list[Any]
+) -> None:
+    """A question that is asked again shows the arguments that were allowed last, and `reply(True)` runs these."""
+    tool = FunctionTool(send, require_confirmation=True, on_interrupted="ask")
+    service = InMemorySessionService()
+    [question] = (await run(runner_over(service, tool, **callbacks), "go")).pending
+    questions = []
+    for edit in edits:
+        await run(runner_over(service, tool, **callbacks), question.reply(True, **edit))
+        log = await service.read_events(app_name="app", **PLACE, after_seq=0)
+        replied = max(i for i, event in enumerate(log) if event.author == "user")
+        service = await cut_after(log, replied + 1)
+        async with runner_over(service, tool, **callbacks).run_async(
+            **PLACE, invocation_id=log[0].invocation_id
+        ) as running:
+            await running.wait()
+        [question] = running.pending
+        questions.append(question.args)
+    assert questions == shown
+    SENT.clear()
+    after = await run(runner_over(service, tool, **callbacks), question.reply(True))
+    assert after.status == "completed"
+    assert SENT == [tuple(shown[-1].values())]
+
+
 @pytest.mark.parametrize(
     ("value", "more", "message"),
     [

@@ -211,6 +211,9 @@ def test_changing_a_value_in_place_raises_and_augmented_assignment_works() -> No
     state = State(values(cart=["pen"], profile={"age": 3}))
     with pytest.raises(TypeError, match=r'write `state\.extend\("key", \[item\]\)`'):
         state["cart"].append("ink")
+    with pytest.raises(TypeError, match=r'write `state\.extend\("key", \[item\]\)`'):
+        state.setdefault("list", []).append("ink")
+    state.withdraw("list")
     with pytest.raises(TypeError, match="make a copy with `dict"):
         state["profile"]["age"] = 4
     state["cart"] += ["ink"]
