@@ -10,12 +10,14 @@ is read, and nothing is kept between two requests but open connections.
 
 from __future__ import annotations
 
+import base64
 import inspect
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import attrs
 
@@ -145,8 +147,7 @@ class WireLlm(BaseLlm):
         outgoing = wire.outgoing(request, self._model_of(request), stream)
         has_begun, request_id = False, None
         try:
-            async with self._ask(outgoing, config, stream) as answer:
-                request_id = answer.headers.get(wire.request_id_header)
+            async with self._ask(outgoing, config, stream) as (answer, request_id):
                 assembler = wire.assembler(thinking_of(config).is_shown is not False)
                 if not stream or _is_json(answer.headers):
                     assembler.feed_whole(await _whole_body(answer))
@@ -182,9 +183,9 @@ class WireLlm(BaseLlm):
     @asynccontextmanager
     async def _ask(
         self, outgoing: Outgoing, config: GenerateContentConfig, stream: bool = False
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[tuple[Answer, str | None]]:
         """
-        Send a request, with the key; the block has the response, whose status is one of success.
+        Send a request, with the key; the block has the response, whose status is one of success, and its request id.
 
         Raises:
             ModelError: The provider has failed, or the block has raised this; its message does not have the key.
@@ -194,11 +195,12 @@ class WireLlm(BaseLlm):
         outgoing = outgoing._replace(headers={**headers, **outgoing.headers})
         milliseconds = config.http_options.timeout if config.http_options is not None else None
         timeout_s = milliseconds / 1000 if milliseconds is not None else None
-        with Redactor(key, self._headers):
+        redactor = Redactor(key, self._headers)
+        with redactor:
             async with self._transport.ask(outgoing, stream, timeout_s) as answer:
                 if not 200 <= answer.status < 300:
                     raise self._wire.failure(answer.status, answer.headers, await answer.body())
-                yield answer
+                yield answer, redactor.value(answer.headers.get(self._wire.request_id_header))
 
     async def _posted(self, outgoing: Outgoing, request: LlmRequest) -> Mapping[str, Any]:
         """
@@ -207,7 +209,7 @@ class WireLlm(BaseLlm):
         Raises:
             ModelError: The provider has failed; its subclasses say how.
         """
-        async with self._ask(outgoing, request.config) as answer:
+        async with self._ask(outgoing, request.config) as (answer, _):
             return await _whole_body(answer)
 
 
@@ -239,7 +241,7 @@ class Redactor:
     Removes the secrets of a request from the provider's error texts.
 
     Some servers repeat what they received, and errors are logged and stored. `with redactor:` removes the secrets from
-    each ModelError that leaves the block.
+    each ModelError that leaves the block, also where they are percent-encoded or within base64.
 
     Args:
         key: The key; None if the request has none.
@@ -255,13 +257,19 @@ class Redactor:
             for word in (value, *value.split())
             if len(word) >= SECRET_CHARS_MIN
         }
-        self._secrets = sorted(found | ({key} if key else set()), key=len, reverse=True)
+        self._secrets = found | ({key} if key else set())
 
     def text(self, text: str) -> str:
         """Return a text without the secrets."""
-        for secret in self._secrets:
-            text = text.replace(secret, "[the key]")
+        for form in self._forms:
+            text = text.replace(form, "[the key]")
         return text
+
+    @cached_property
+    def _forms(self) -> list[str]:
+        """The secrets as texts can have them, the longest first."""
+        found = {form for secret in self._secrets for form in (secret, *_forms_of(secret))}
+        return sorted(found, key=len, reverse=True)
 
     def value(self, value: Any) -> Any:
         """Return a JSON value without the secrets."""
@@ -285,6 +293,21 @@ class Redactor:
         if isinstance(error, ModelError):
             error.args = tuple(self.value(arg) for arg in error.args)
             error.request_id = self.value(error.request_id)
+
+
+def _forms_of(secret: str) -> Iterator[str]:
+    """Yield a secret in percent-encoding, and what each base64 text that it is in has of it; none of a short one."""
+    if len(secret) < SECRET_CHARS_MIN:
+        return
+    for encoded in (quote(secret), quote(secret, safe="")):
+        yield encoded
+        yield re.sub("%..", lambda found: found[0].lower(), encoded)
+    for before in range(3):  # bytes before it, of the three that four letters stand for
+        encoded = base64.b64encode(bytes(before) + secret.encode()).decode()
+        end = (before + len(secret)) * 8 // 6  # the next letter has bits of what follows
+        inner = encoded[-(-before * 8 // 6) : end]
+        yield inner
+        yield inner.translate(str.maketrans("+/", "-_"))
 
 
 async def _whole_body(answer: Answer) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from .._json import FrozenDict, brief, dumps, finite, freeze
+from .._json import FrozenDict, brief, finite, freeze
 from .._values import MAKE, changed
 from ..errors import ModelError
 from ..flows._turn import SET_MODEL_RESPONSE
@@ -47,7 +47,9 @@ class Assembler(ABC):
     with is shown as it comes, as calls whose `args_text` is the next piece of the arguments.
 
     Some servers repeat a call. A call with the id, name and arguments of an earlier one is left out; without ids, one
-    with the place, name and arguments. Calls with one id that differ are different: some servers give one id to all.
+    with the place, name and arguments. Arguments are compared by value: neither the order of keys nor the spelling of
+    a number counts. Of two calls with one id and name, one of which has no arguments, the other is kept. Calls with
+    one id that differ otherwise are different: some servers give one id to all.
     """
 
     def __init__(self, wire: Wire, shows_thoughts: bool) -> None:
@@ -239,18 +241,22 @@ class Assembler(ABC):
 
     def _parts(self) -> list[Part]:
         parts: list[Part] = []
-        seen: set[object] = set()
+        seen: dict[object, dict[object, int]] = {}  # by id and name, where the calls are, by their arguments
         for block in self._blocks.values():
             part = self._part(block)
             if part is None:
                 continue
             call = part.function_call
-            if call is not None:
-                name = call.id or block.place
-                key = (name, call.name, dumps(call.args), call.args_text)
-                if name is not None and key in seen:
+            name = (call.id or block.place) if call is not None else None
+            if call is not None and name is not None:
+                earlier, args = seen.setdefault((name, call.name), {}), (_by_value(call.args), call.args_text)
+                if args in earlier or (call.id and earlier and args == _NO_ARGS):
                     continue
-                seen.add(key)
+                if call.id and _NO_ARGS in earlier:
+                    earlier[args] = place = earlier.pop(_NO_ARGS)
+                    parts[place] = part
+                    continue
+                earlier[args] = len(parts)
             parts.append(part)
         return parts
 
@@ -269,3 +275,15 @@ class Assembler(ABC):
         if not self._shows_thoughts and signature is None:
             return None  # one with a seal has to be sent back
         return Part(text=text, thought=True, thought_signature=signature)
+
+
+def _by_value(value: object) -> object:
+    """Return what is equal for equal JSON values; 1 and 1.0 are, 1 and true are not."""
+    if isinstance(value, Mapping):
+        return frozenset((name, _by_value(item)) for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(_by_value(item) for item in value)
+    return (isinstance(value, bool), value)
+
+
+_NO_ARGS = (_by_value({}), None)

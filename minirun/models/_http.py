@@ -106,7 +106,7 @@ class HttpAnswer:
         except EventTooLongError as error:
             raise ModelError(f"the provider's stream is no stream of events: {error}") from None
         except httpx2.HTTPError as error:
-            raise lost(error) from error
+            raise lost(error) from None
 
     def _check_encoding(self) -> None:
         if self._packed:
@@ -125,7 +125,7 @@ class HttpAnswer:
         try:
             piece = await anext(self._pieces, None)
         except httpx2.HTTPError as error:
-            raise lost(error) from error
+            raise lost(error) from None
         if piece is not None:
             self._count(piece)
         return piece
@@ -209,11 +209,15 @@ async def _sent(client: httpx2.AsyncClient, url: str, **options: Any) -> httpx2.
     try:
         return await response_to(request, partial(client.send, stream=True), may_repeat=True)
     except httpx2.HTTPError as error:
-        raise lost(error) from error
+        raise lost(error) from None
 
 
 def lost(error: httpx2.HTTPError) -> ModelError:
-    """The error for a request that found no answer, or lost it."""
+    """
+    The error for a request that found no answer, or lost it.
+
+    It is raised without its cause, which can repeat what the server sent, such as the key.
+    """
     said = str(error) or type(error).__name__
     if isinstance(error, httpx2.TimeoutException):
         return ModelTimeoutError(f"expected the provider to go on in time, found nothing ({said})")
@@ -221,11 +225,13 @@ def lost(error: httpx2.HTTPError) -> ModelError:
 
 
 def _json_object(data: str) -> Mapping[str, Any]:
+    text = data.strip()
     try:
-        text = data.strip()
         found, end = _decoded(text)  # half as dear as json.loads
         found = found if end == len(text) else None
     except (ValueError, RecursionError):
+        if text[:5].lower() == "error":  # some gateways say so in plain text
+            return {"error": text}
         found = None
     if not isinstance(found, dict):
         raise ModelError(f"expected the events of the provider's stream to be JSON objects, found {brief(data)}")
@@ -235,4 +241,4 @@ def _json_object(data: str) -> Mapping[str, Any]:
 def _failure_in(data: str) -> Mapping[str, Any]:
     """Return the data of an event named `error` under the key `error`; some servers send only fields, or plain text."""
     found = object_of(data)
-    return found if "error" in found else {"error": found or data.strip()}
+    return found if found.get("error") else {"error": found or {"message": data.strip()}}

@@ -50,7 +50,7 @@ class SdkAnswer:
                 said = getattr(error, "body", None)
                 if not isinstance(said, (Mapping, str)):
                     raise lost(error) from error
-                event = said if isinstance(said, Mapping) and "error" in said else {"error": said}
+                event = said if isinstance(said, Mapping) and "error" in said else {"error": said or {}}
             if event is None:
                 return
             if isinstance(event, Mapping):

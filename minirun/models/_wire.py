@@ -51,6 +51,7 @@ __all__ = [
     "Outgoing",
     "Thinking",
     "Wire",
+    "broken_off",
     "choice_of",
     "cut_off",
     "error_of",
@@ -71,7 +72,7 @@ _TOO_LONG = re.compile(
 )
 # Finish reasons of a response that broke off because the server lost the model behind it. OpenRouter, Mistral and vLLM
 # send `error`, vLLM and SGLang `abort`, DeepSeek `insufficient_system_resource`, GLM `network_error`.
-_LOST = frozenset({"error", "abort", "network_error", "insufficient_system_resource"})
+_LOST = re.compile(r".*error.*|abort|cancell?ed|insufficient_system_resource", re.IGNORECASE | re.DOTALL)
 # What OpenAI and Anthropic take as the name of a tool; 64 is the lesser of their limits.
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 NAME_CHARS_MAX = 64
@@ -167,7 +168,7 @@ class Wire(Api, ABC):
     def fault(self, body: Mapping[str, Any]) -> Fault | None:
         """Return what the body of a response, or an event of a stream, says of a failure; None: it is none."""
         error = body.get("error")
-        if error is None:
+        if error in (None, "", False):
             return None
         return self.fault_in(error) if isinstance(error, Mapping) else Fault("", str(error))
 
@@ -186,11 +187,12 @@ class Wire(Api, ABC):
         Raises:
             ModelError: There is an error. Without a status or a known code it is a ModelOverloadedError.
         """
-        if not error and text_in(reason).lower() not in _LOST:
-            return
-        fault = self.fault({"error": error}) if error else Fault(text_in(reason), "the response broke off")
-        assert fault is not None, "an error is one"
-        raise error_of(fault, fault.status or 500, {}, "")
+        if error:
+            fault = self.fault({"error": error})
+            assert fault is not None, "an error is one"
+            raise error_of(fault, fault.status or 500, {}, "")
+        if _LOST.fullmatch(text_in(reason)):
+            raise broken_off(text_in(reason))
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
         """Return the error for a response whose status is no success."""
@@ -322,6 +324,11 @@ def _kind_of(fault: Fault, status: int) -> type[ModelError]:
     if _POLICY.search(said):
         return ModelRefusedError
     return ModelRequestError if 300 <= status < 500 else ModelError
+
+
+def broken_off(reason: str) -> ModelError:
+    """The error for a response that ended before the answer did, with the provider's reason."""
+    return error_of(Fault(reason, "the response broke off"), 500, {}, "")
 
 
 def cut_off() -> ModelConnectionError:

@@ -19,7 +19,7 @@ from .._json import dumps
 from ..types import Blob, Content, FileData, GenerateContentConfig, Part, UsageMetadata, id_of
 from ._assembler import Assembler
 from ._base import LlmRequest
-from ._reading import call_of, clean, count, items_of, text_in
+from ._reading import call_of, clean, count, items_of, object_in, text_in
 from ._wire import Fault, Outgoing, Wire, choice_of, name_sent, text_of_other, text_of_unseen, thinking_of
 from ._wire_schemas import closed, is_strict
 
@@ -81,8 +81,17 @@ class ChatWire(Wire):
         return ChatAssembler(self, shows_thoughts)
 
     def fault(self, body: Mapping[str, Any]) -> Fault | None:
-        """The failure of a body or an event; older servers send its fields with `"object": "error"`."""
-        return fault_in(body) if body.get("object") == "error" else super().fault(body)
+        """
+        The failure of a body or an event.
+
+        Older servers send its fields with `"object": "error"`, gateways in front of them a `status` and a `message`.
+        """
+        if body.get("object") == "error":
+            return fault_in(body)
+        status = body.get("status")
+        if isinstance(status, int) and status >= 400 and not body.get("choices") and not body.get("error"):
+            return fault_in({**body, "code": status})
+        return super().fault(body)
 
     def fault_in(self, error: Mapping[str, Any]) -> Fault:
         return fault_in(error)
@@ -262,8 +271,10 @@ class ChatAssembler(Assembler):
         choice = next((each for each in items_of(data.get("choices")) if not each.get("index")), None)
         if choice is None:
             return []
-        self._wire.check_finish(choice.get("finish_reason"), choice.get("error"))
         message = choice.get(said)
+        error = choice.get("error") or object_in(message).get("error")
+        self._wire.check_finish(choice.get("finish_reason"), error)
+        self._wire.check_finish(choice.get("native_finish_reason"))  # OpenRouter's, beside one that may be `stop`
         shown = self._take_message(message, said == "message") if isinstance(message, dict) else []
         if choice.get("finish_reason"):
             self._finish(choice["finish_reason"])

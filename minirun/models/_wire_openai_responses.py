@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._json import dumps
@@ -22,7 +23,7 @@ from ._assembler import Assembler
 from ._base import LlmRequest
 from ._reading import clean, items_of, object_in, object_of, text_in
 from ._seals import opened
-from ._wire import Fault, Outgoing, Wire, choice_of, name_sent, text_of_other, thinking_of
+from ._wire import Fault, Outgoing, Wire, broken_off, choice_of, name_sent, text_of_other, thinking_of
 from ._wire_openai_chat import IMAGES, effort_of, fault_in, usage_of
 from ._wire_schemas import closed, is_strict
 
@@ -92,7 +93,7 @@ class ResponsesWire(Wire):
     def fault(self, body: Mapping[str, Any]) -> Fault | None:
         """The failure of a body, of an `error` event, or of a response that has failed."""
         kind = body.get("type")
-        if kind == "error" and body.get("error") is None:
+        if kind == "error" and not body.get("error"):
             found: Fault | None = fault_in({"code": body.get("code"), "message": body.get("message")})
         elif kind in _ENDS or body.get("status") == "failed":
             response = body if kind not in _ENDS else object_in(body.get("response"))
@@ -242,79 +243,107 @@ def _file(file: FileData) -> dict[str, Any] | None:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
+class _Item:
+    """One item of a response as its events come."""
+
+    __slots__ = ("ids", "in_one", "index", "is_added", "is_done", "is_told", "kind", "place")
+
+    def __init__(self, kind: str, index: int | None = None) -> None:
+        self.kind = kind  # its type
+        self.index = index  # the server's `output_index`
+        self.ids: set[str] = set()
+        self.is_added = False  # whether it began with `output_item.added`
+        self.is_done = False
+        self.is_told = False  # whether its arguments have come in pieces
+        self.in_one = False  # whether its text has come without `content_index`
+        self.place: object = None  # of its thoughts, the part that grows
+
+
 class ResponsesAssembler(Assembler):
     """
     Named events: a response is created, items are added, grow and are done, the response is completed.
 
     `output_item.done` repeats what has come in pieces, and the end of the response repeats every item. Each item is
-    taken once, so that servers that leave the pieces out are understood, too. An item is known by its `output_index`,
-    else by its id (llama.cpp sends no index), else by its order. A text without `content_index` is all of its item's.
+    taken once, so that servers that leave the pieces out are understood, too. In the stream an item is known by its
+    `output_index`, where two items of different ids do not share one, else by its id (llama.cpp sends no index), else
+    by its order; at the end of the response by its id, else by its type and text, else by its type and order. A text
+    without `content_index` is all of its item's.
     """
 
     def __init__(self, wire: Wire, shows_thoughts: bool) -> None:
         super().__init__(wire, shows_thoughts)
         self._refusal = ""
-        self._summaries: dict[int, object] = {}  # by item, the part of its summary that grows
-        self._told: set[int] = set()  # the items whose arguments have come in pieces
-        self._done: set[int] = set()
-        self._in_one: set[int] = set()  # the items whose texts have come without `content_index`
-        self._by_id: dict[str, int] = {}
-        self._named: set[int] = set()  # the items whose id is known
-        self._open: dict[str, int] = {}  # by type, the last item
-        self._count = 0  # of items
+        self._items: list[_Item] = []  # those of the stream, in order
+        self._by_id: dict[str, _Item] = {}
+        self._by_index: dict[int, _Item] = {}  # the last one of each index
+        self._last: dict[str, _Item] = {}  # by type
 
     def _take(self, data: Mapping[str, Any]) -> list[Part]:
         kind = data.get("type")
         if grows := _DELTAS.get(text_in(kind)):
-            index = self._index_of(data.get("output_index"), text_in(data.get("item_id")), grows)
-            return self._take_delta(text_in(kind), index, data)
+            growing = self._item_of(data.get("output_index"), text_in(data.get("item_id")), grows, "delta")
+            return self._take_delta(text_in(kind), growing, data)
         if kind in ("response.output_item.added", "response.output_item.done"):
-            item, is_done = object_in(data.get("item")), kind == "response.output_item.done"
-            if not is_done:
-                self._open.pop(text_in(item.get("type")), None)
-            index = self._index_of(data.get("output_index"), _id_of_item(item), text_in(item.get("type")))
-            if is_done:
-                return self._take_item(index, item)
-            self._begin(index, item)
+            said, event = object_in(data.get("item")), kind.rpartition(".")[2]
+            item = self._item_of(data.get("output_index"), _id_of_item(said), text_in(said.get("type")), event)
+            if event == "done":
+                return self._take_item(item, said)
+            self._begin(item, said)
         elif kind in ("response.created", "response.in_progress"):
             self._take_head(object_in(data.get("response")))
         elif kind in ("response.completed", "response.incomplete"):
             return self._take_response(object_in(data.get("response")))
         return []
 
-    def _index_of(self, index: object, item_id: str, kind: str) -> int:
-        """
-        Return the index of the item that an event is about.
-
-        An event without index is about the item with its id. If it has no id, or the first with that id, it is about
-        the last item of its type, unless that one is done or has another id; else about a new item.
-        """
-        if not isinstance(index, int):
-            last = self._open.get(kind, self._count)
-            if last in self._done or (item_id and last in self._named):
-                last = self._count
-            index = self._by_id.get(item_id, last)
+    def _item_of(self, index: object, item_id: str, kind: str, event: str) -> _Item:
+        """Return the item that an event (`added`, `delta` or `done`) is about."""
+        place = index if isinstance(index, int) else None
+        item = self._by_id.get(item_id)
+        if item is None or item.kind != kind or (None not in (place, item.index) and place != item.index):
+            item = self._last.get(kind) if place is None else self._by_index.get(place)
+            if item is None or item.kind != kind or self._is_another(item, place, item_id, event):
+                item = _Item(kind)
+                self._items.append(item)
+        item.is_added = item.is_added or event == "added"
         if item_id:
-            self._by_id.setdefault(item_id, index)
-            self._named.add(index)
-        self._open[kind] = index
-        self._count = max(self._count, index + 1)
-        return index
+            item.ids.add(item_id)
+            self._by_id.setdefault(item_id, item)
+        if place is not None:
+            item.index = place
+            self._by_index[place] = item
+        self._last[kind] = item
+        return item
 
-    def _take_delta(self, kind: str, index: int, data: Mapping[str, Any]) -> list[Part]:
+    def _is_another(self, last: _Item, place: int | None, item_id: str, event: str) -> bool:
+        """
+        Whether an event with an unknown id, or with none, is about another item than the last one in its place.
+
+        Some servers have other ids in the pieces of an item than in the item, or another one in each event. So an id
+        that differs begins an item only if the event is the first of an item, or the last item is done.
+        """
+        if place is None:
+            if event == "added" or last.is_done:
+                return True
+            return event == "delta" and bool(item_id and last.ids) and not last.is_added
+        differs = bool(item_id) and item_id not in last.ids
+        return differs and (bool(last.ids) if event == "added" else last.is_done)
+
+    def _take_delta(self, kind: str, item: _Item, data: Mapping[str, Any]) -> list[Part]:
+        if item.is_done:
+            return []  # a server has repeated it
         if kind == "response.output_text.delta":
             place = data.get("content_index")
             if not isinstance(place, int):
                 place = 0
-                self._in_one.add(index)
-            return self.text((index, place), text_in(data.get("delta")))
+                item.in_one = True
+            return self.text((item, place), text_in(data.get("delta")))
         if kind == "response.function_call_arguments.delta":
-            if self.has((index, "call")):
-                self._told.add(index)
-                self.arguments((index, "call"), text_in(data.get("delta")))
+            if self.has((item, "call")):
+                item.is_told = True
+                self.arguments((item, "call"), text_in(data.get("delta")))
             return []
         source = "summary" if kind == "response.reasoning_summary_text.delta" else "content"
-        return self._think(index, (source, data.get(f"{source}_index")), text_in(data.get("delta")))
+        return self._think(item, (source, data.get(f"{source}_index")), text_in(data.get("delta")))
 
     def _take_whole(self, body: Mapping[str, Any]) -> None:
         self._take_response(body)
@@ -325,66 +354,88 @@ class ResponsesAssembler(Assembler):
 
     def _take_response(self, response: Mapping[str, Any]) -> list[Part]:
         self._take_head(response)
-        output, shown = response.get("output"), []
-        for index, item in enumerate(output if isinstance(output, list) else ()):
-            item = object_in(item)
-            # Its id counts more than its place: some servers count otherwise in the stream.
-            shown += self._take_item(self._by_id.get(_id_of_item(item), index), item)
+        shown: list[Part] = []
+        output = items_of(response.get("output"))
+        for item, said in zip(self._items_of(output), output, strict=True):
+            shown += self._take_item(item, said)
         self.use(response.get("usage"))
         self._finish(response)
         return shown
 
-    def _begin(self, index: int, item: Mapping[str, Any]) -> None:
-        if item.get("type") == "function_call" and not self.has((index, "call")):
-            self.call((index, "call"), text_in(item.get("name")), text_in(item.get("call_id")) or None)
+    def _items_of(self, output: list[Mapping[str, Any]]) -> list[_Item]:
+        """Return which item of the stream each one at the end of the response is; a new one if it has not come yet."""
+        kinds = [text_in(said.get("type")) for said in output]
+        found = [self._by_id.get(_id_of_item(said)) for said in output]
+        found = [item if item and item.kind == kind else None for item, kind in zip(found, kinds, strict=True)]
+        if self._items and None in found:
+            texts: dict[object, str] = {}
+            for key, block in self._blocks.items():
+                item = key[0] if isinstance(key, tuple) else None
+                texts[item] = texts.get(item, "") + block.name + "".join(block.pieces)
+            names = [(kind, _text_of_item(said)) for kind, said in zip(kinds, output, strict=True)]
+            self._match(found, names, lambda item: (item.kind, texts.get(item, "")))
+            self._match(found, kinds, lambda item: item.kind)
+        return [item or _Item(kind) for item, kind in zip(found, kinds, strict=True)]
 
-    def _take_item(self, index: int, item: Mapping[str, Any]) -> list[Part]:
+    def _match(self, found: list[_Item | None], names: Sequence[object], name_of: Callable[[_Item], object]) -> None:
+        """Set each one not found to the first item of its name that is not found either."""
+        free: dict[object, deque[_Item]] = {}
+        taken = set(found)
+        for item in self._items:
+            if item not in taken:
+                free.setdefault(name_of(item), deque()).append(item)
+        for place, name in enumerate(names):
+            if found[place] is None and free.get(name):
+                found[place] = free[name].popleft()
+
+    def _begin(self, item: _Item, said: Mapping[str, Any]) -> None:
+        if item.kind == "function_call" and not self.has((item, "call")):
+            self.call((item, "call"), text_in(said.get("name")), text_in(said.get("call_id")) or None)
+
+    def _take_item(self, item: _Item, said: Mapping[str, Any]) -> list[Part]:
         """Take an item that is done; return what of it has not been shown yet."""
-        if index in self._done:
+        if item.is_done:
             return []
-        self._done.add(index)
-        kind = item.get("type")
-        if kind == "message":
-            return self._take_message(index, item)
-        if kind == "reasoning":
-            return self._take_reasoning(index, item)
-        if kind == "function_call":
-            self._begin(index, item)
-            if index not in self._told:
-                self.arguments((index, "call"), text_in(item.get("arguments")))
+        item.is_done = True
+        if item.kind == "message":
+            return self._take_message(item, said)
+        if item.kind == "reasoning":
+            return self._take_reasoning(item, said)
+        if item.kind == "function_call":
+            self._begin(item, said)
+            if not item.is_told:
+                self.arguments((item, "call"), text_in(said.get("arguments")))
         return []
 
-    def _take_message(self, index: int, item: Mapping[str, Any]) -> list[Part]:
+    def _take_message(self, item: _Item, said: Mapping[str, Any]) -> list[Part]:
         shown: list[Part] = []
-        for place, piece in enumerate(items_of(item.get("content"))):
+        for place, piece in enumerate(items_of(said.get("content"))):
             if piece.get("type") == "refusal":
                 self._refusal += text_in(piece.get("refusal"))
             elif piece.get("type") == "output_text":
-                if index not in self._in_one and not self.has((index, place)):
-                    shown += self.text((index, place), text_in(piece.get("text")))
-                if text_in(item.get("phase")) and self.has((index, place)):
-                    self.seal((index, place), "phase", text_in(item.get("phase")))
+                if not item.in_one and not self.has((item, place)):
+                    shown += self.text((item, place), text_in(piece.get("text")))
+                if text_in(said.get("phase")) and self.has((item, place)):
+                    self.seal((item, place), "phase", text_in(said.get("phase")))
                 self.cite(*items_of(piece.get("annotations")))
         return shown
 
-    def _take_reasoning(self, index: int, item: Mapping[str, Any]) -> list[Part]:
+    def _take_reasoning(self, item: _Item, said: Mapping[str, Any]) -> list[Part]:
         shown: list[Part] = []
-        if not self.has((index, "reasoning")):
+        if not self.has((item, "reasoning")):
             for source in ("summary", "content"):
-                for place, piece in enumerate(items_of(item.get(source))):
-                    shown += self._think(index, (source, place), text_in(piece.get("text")))
-        if text_in(item.get("encrypted_content")):  # without it the item names what is not stored
-            whole = {name: value for name, value in item.items() if value is not None}
-            self.seal((index, "reasoning"), "item", dumps(whole))
+                for place, piece in enumerate(items_of(said.get(source))):
+                    shown += self._think(item, (source, place), text_in(piece.get("text")))
+        if text_in(said.get("encrypted_content")):  # without it the item names what is not stored
+            whole = {name: value for name, value in said.items() if value is not None}
+            self.seal((item, "reasoning"), "item", dumps(whole))
         return shown
 
-    def _think(self, index: int, place: object, text: str) -> list[Part]:
-        key = (index, "reasoning")
-        before = self._summaries.setdefault(index, place)
-        if before != place:
-            self._summaries[index] = place
+    def _think(self, item: _Item, place: object, text: str) -> list[Part]:
+        if item.place is not None and item.place != place:
             text = f"\n\n{text}"
-        return self.text(key, text, thought=True)
+        item.place = place
+        return self.text((item, "reasoning"), text, thought=True)
 
     def _counted(self, usage: Mapping[str, Any]) -> UsageMetadata:
         return usage_of(usage, "input_tokens", "output_tokens")
@@ -394,15 +445,24 @@ class ResponsesAssembler(Assembler):
         if status not in ("completed", "incomplete", "cancelled"):
             return
         reason = text_in(object_in(response.get("incomplete_details")).get("reason"))
-        self._wire.check_finish(reason)
-        self.finish_reason = "STOP" if status == "completed" else _REASONS.get(reason, "OTHER")
+        if status != "completed" and reason not in _REASONS:
+            raise broken_off(reason or text_in(status))
+        self.finish_reason = "STOP" if status == "completed" else _REASONS[reason]
         if self._refusal or self.finish_reason == "SAFETY":
             self.finish_reason = self.error_code = "SAFETY"
             self.error_message = clean(self._refusal) or "the provider's policy has stopped the answer"
-        elif self.finish_reason == "OTHER":
-            self.error_code, self.error_message = "OTHER", f"the answer is {status} ({reason or 'no reason is given'})"
 
 
 def _id_of_item(item: Mapping[str, Any]) -> str:
     """Return what names an item in other events; empty: nothing does."""
     return text_in(item.get("id")) or text_in(item.get("call_id"))
+
+
+def _text_of_item(said: Mapping[str, Any]) -> str:
+    """Return the text of an item as the blocks of its pieces have it."""
+    if said.get("type") == "function_call":
+        return text_in(said.get("name")) + text_in(said.get("arguments"))
+    if said.get("type") == "reasoning":
+        pieces = [*items_of(said.get("summary")), *items_of(said.get("content"))]
+        return "\n\n".join(text_in(piece.get("text")) for piece in pieces)
+    return "".join(text_in(piece.get("text")) for piece in items_of(said.get("content")))

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -25,6 +27,7 @@ from minirun.errors import (
     ModelRateLimitedError,
 )
 from minirun.models import LlmRequest, LlmResponse
+from minirun.models._adapter import Redactor
 from minirun.models._wire import Wire
 from minirun.models._wire_anthropic import MessagesWire
 from minirun.models._wire_gemini import GeminiWire
@@ -199,11 +202,19 @@ def repeated_in_messages(*indexes: int) -> list[Any]:
     return [*blocks, {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, {"type": "message_stop"}]
 
 
+def spelled(*args: str) -> list[Any]:
+    calls = (piece("add", text, index=at, id="c") for at, text in enumerate(args))
+    return [chunk(*calls, reason="tool_calls")]
+
+
 CALL = {"functionCall": {"name": "add", "args": {"a": 1}, "id": "c"}}
 REPEATED: list[tuple[str, list[Any]]] = [
     ("openai", [chunk(piece("add", '{"a":1}', index=0, id="c"))] * 2 + [chunk(reason="tool_calls")]),
     ("openai", [chunk(piece("add", '{"a":1}', index=0))] * 2 + [chunk(reason="tool_calls")]),
     ("openai", [chunk(*(piece("add", '{"a":1}', index=at, id="c") for at in (0, 1)), reason="tool_calls")]),
+    ("openai", spelled('{"a":1}', '{"a":1.0}')),
+    ("openai", spelled('{"a":1,"b":{"c":2,"d":[3]}}', '{"b": {"d": [3], "c": 2}, "a": 1}')),
+    ("openai", spelled("", '{"a":1}', "{}")),
     ("responses", repeated_in_responses()),
     ("anthropic", repeated_in_messages(0, 0)),
     ("anthropic", repeated_in_messages(0, 1)),
@@ -218,7 +229,7 @@ async def test_a_call_that_a_server_repeats_is_made_once(name: str, events: list
     """
     made: list[int] = []
 
-    async def add(a: int) -> None:
+    async def add(a: int, b: dict[str, Any] | None = None) -> None:
         """Add."""
         made.append(a)
 
@@ -229,6 +240,14 @@ async def test_a_call_that_a_server_repeats_is_made_once(name: str, events: list
         stored, _ = await run_to_end(runner_for(agent), run_config=config)
     assert made == [1]
     assert [len(event.get_function_calls()) for event in stored if not event.partial] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("args", [('{"a":1}', '{"a":true}'), ('{"a":[1,2]}', '{"a":[2,1]}')])
+def test_calls_with_one_id_and_different_arguments_are_different(args: tuple[str, str]) -> None:
+    """
+    A boolean is no number, and the order of a list counts.
+    """
+    assert len(calls_in(ChatWire(), *spelled(*args))) == 2
 
 
 ADD = {"type": "tool_use", "id": "t", "name": "add", "input": {}}
@@ -401,12 +420,20 @@ LOST_IN_STREAMS: list[tuple[str, list[Any]]] = [
     ("openai", [choice("delta", "abort")]),
     ("openai", [choice("delta", "insufficient_system_resource")]),
     ("openai", [choice("delta", "network_error")]),
+    ("openai", [choice("delta", "upstream_error")]),
+    ("openai", [choice("delta", "cancelled")]),
+    ("openai", [choice("delta", "stop", native_finish_reason="error")]),
+    ("openai", [{"choices": [{"index": 0, "delta": {"error": LOST}, "finish_reason": "stop"}]}]),
+    ("openai", [{"status": 502, "message": "upstream lost"}, choice("delta", "stop")]),
     ("openai", [choice("delta", "stop"), {"error": LOST}]),
     ("openai", []),
     ("responses", [ended("response.failed", status="failed", error=LOST)]),
     ("responses", [ended("response.completed", status="failed", error=LOST)]),
     ("responses", [ended("response.completed", status="failed", error=None)]),
     ("responses", [ended("response.incomplete", status="incomplete", incomplete_details={"reason": "error"})]),
+    ("responses", [ended("response.incomplete", status="incomplete", incomplete_details={"reason": "steered"})]),
+    ("responses", [ended("response.incomplete", status="incomplete")]),
+    ("responses", [ended("response.completed", status="cancelled")]),
     ("responses", [{"type": "error", "code": "server_error", "message": "upstream lost"}]),
     ("responses", [{"type": "error", "error": LOST}]),
     ("responses", []),
@@ -427,8 +454,12 @@ LOST_WHOLE: list[tuple[str, Any]] = [
     ("openai", choice("message", "error", error=LOST)),
     ("openai", choice("message", "stop", error=LOST)),
     ("openai", choice("message", "error")),
+    ("openai", {"choices": [{"message": {"content": "half", "error": LOST}, "finish_reason": "stop"}]}),
+    ("openai", {"status": 502, "message": "upstream lost"}),
     ("responses", ended("", status="completed", error=LOST)["response"]),
     ("responses", ended("", status="failed", error=None)["response"]),
+    ("responses", ended("", status="cancelled")["response"]),
+    ("responses", ended("", status="incomplete")["response"]),
     ("anthropic", {"type": "error", "error": {"type": "overloaded_error", "message": "upstream lost"}}),
     ("anthropic", {"type": "message", "content": [{"type": "text", "text": "half"}], "stop_reason": "error"}),
     ("gemini", {"error": LOST}),
@@ -473,6 +504,26 @@ async def test_an_event_that_is_named_an_error_is_one(api: Api, data: str) -> No
     async with playing(api, Reply([f"event: error\ndata: {data}\n\n".encode()])) as (model, _):
         with pytest.raises(ModelOverloadedError, match="upstream lost"):
             await ask(model)
+
+
+async def test_an_error_in_plain_text_is_one() -> None:
+    """
+    Data that is no JSON and begins with `error` is an error with these words, after half an answer, too.
+    """
+    half = f"data: {json.dumps(HALF['openai'])}\n\ndata: error: upstream lost\n\n"
+    async with playing(APIS["openai"], Reply([half.encode()])) as (model, _):
+        with pytest.raises(ModelOverloadedError, match="upstream lost"):
+            await ask(model)
+
+
+@pytest.mark.parametrize("nothing", ["", None])
+@pytest.mark.parametrize("api", APIS.values(), ids=APIS)
+async def test_an_empty_error_beside_an_answer_is_none(api: Api, nothing: str | None) -> None:
+    """
+    A body with `"error": ""`, or null, is the answer that it holds.
+    """
+    async with playing(api, whole({**api.whole, "error": nothing})) as (model, _):
+        assert (await answer(model, stream=False)).finish_reason == "STOP"
 
 
 async def test_a_run_whose_model_was_lost_asks_again_or_fails(autojump_clock: MockClock) -> None:
@@ -527,6 +578,9 @@ async def test_an_empty_event_keeps_a_stream_alive() -> None:
         assert (await answer(model)).finish_reason == "STOP"
 
 
+ODD_KEY = "sk-ABCDEF0123456789/+=zz?"
+
+
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_key_that_a_server_repeats_is_in_no_message(api: Api, stream: bool) -> None:
@@ -540,6 +594,38 @@ async def test_a_key_that_a_server_repeats_is_in_no_message(api: Api, stream: bo
     async with playing(api, whole(api.error("rate_limit_error", f"key {KEYS_OF[api.name]}"), 429)) as (model, _):
         with pytest.raises(ModelRateLimitedError, match=r"key \[the key\]"):
             await ask(model, stream=stream)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [quote(ODD_KEY), quote(ODD_KEY, safe=""), quote(ODD_KEY, safe="").replace("%2F", "%2f").replace("%2B", "%2b")
+     .replace("%3D", "%3d").replace("%3F", "%3f"), b64encode(ODD_KEY.encode()).decode(),
+     b64encode(f"me:{ODD_KEY}".encode()).decode(), b64encode(f"you:{ODD_KEY}!".encode()).decode()],
+)  # fmt: skip
+def test_a_key_is_found_in_other_forms(form: str) -> None:
+    """
+    A key that a server repeats percent-encoded, or in base64 with a name before it, is taken out, too.
+    """
+    error = ModelError(f"key {form}.")
+    with pytest.raises(ModelError) as caught, Redactor(ODD_KEY, {}):
+        raise error
+    left = str(caught.value).replace("[the key]", "")
+    assert len(left) < len(f"key {form}.") - len(ODD_KEY)
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=APIS)
+async def test_a_key_that_a_server_repeats_is_no_request_id(api: Api) -> None:
+    """
+    The request id of a response, and of an error that is found in its body, is without the key.
+    """
+    headers = {api.request_id_header: api.key}
+    script = [Reply([json.dumps(body).encode()], headers=headers, content_type="application/json")
+              for body in (api.whole, {"id": "x"})]  # fmt: skip
+    async with playing(api, *script) as (model, _):
+        assert (await answer(model, stream=False)).request_id == "[the key]"
+        with pytest.raises(ModelError) as caught:
+            await ask(model, stream=False)
+    assert caught.value.request_id == "[the key]"
 
 
 KEYS_OF = {"openai": "sk-test", "responses": "sk-test", "anthropic": "sk-ant-test", "gemini": "AIza-test"}

@@ -9,6 +9,7 @@ import logging
 import socket
 import struct
 import threading
+import traceback
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -324,6 +325,21 @@ async def test_the_key_goes_nowhere_else(caplog: pytest.LogCaptureFixture, monke
         assert KEY not in f"{model!r}{caught.value!r}{caught.value}"
     assert elsewhere == []
     assert KEY not in caplog.text
+
+
+async def test_a_key_in_a_status_line_is_in_no_traceback() -> None:
+    """
+    An error of the HTTP client, which repeats what it could not read, is no cause of the model's error.
+    """
+
+    async def handle(stream: trio.SocketStream, number: int) -> None:
+        await has_request(stream)
+        await stream.send_all(f"HTTQ {KEY}\r\n\r\n".encode())
+
+    async with serving(handle) as (model, _):
+        with pytest.raises(ModelConnectionError) as caught:
+            await ask(model)
+    assert KEY not in "".join(traceback.format_exception(caught.value))
 
 
 class CancelAt(trio.abc.Instrument):

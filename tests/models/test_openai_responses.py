@@ -314,13 +314,11 @@ async def test_what_does_not_come_in_pieces_comes_at_the_end() -> None:
     [
         ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "MAX_TOKENS", None),
         ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "SAFETY", "SAFETY"),
-        ({"status": "incomplete", "incomplete_details": {"reason": "steered"}}, "OTHER", "OTHER"),
-        ({"status": "cancelled"}, "OTHER", "OTHER"),
     ],
 )
 async def test_an_answer_that_is_not_complete_says_why(more: dict[str, Any], reason: str, code: str | None) -> None:
     """
-    The limit of tokens is a finish reason; a filter, and what nobody knows, are error codes too.
+    The limit of tokens is a finish reason; a filter is an error code too.
     """
     told = body(**more)
     async with playing(API, events({"type": "response.incomplete", "response": told}), whole(told)) as (model, _):
@@ -417,6 +415,72 @@ async def test_an_index_that_is_no_number_is_as_if_it_were_not_there(value: Any)
         response = await answer(model)
     assert response.content is not None
     assert response.content.text == TEXT
+
+
+def text_of(item_id: str | None, text: str) -> dict[str, Any]:
+    item = {"type": "message", "content": [{"type": "output_text", "text": text}]}
+    return item if item_id is None else {**item, "id": item_id}
+
+
+def call_of(item_id: str, args: str) -> dict[str, Any]:
+    return {"type": "function_call", "id": item_id, "call_id": f"c{item_id}", "name": "add", "arguments": args}
+
+
+def of(item: dict[str, Any], event: str, index: int | None = None, text: str = "", by: str = "") -> dict[str, Any]:
+    """An event about an item; *by*: the `item_id` of its pieces, if it is another one than the item's."""
+    about: dict[str, Any] = {} if index is None else {"output_index": index}
+    if event != "delta":
+        return {"type": f"response.output_item.{event}", "item": item, **about}
+    kind = "function_call_arguments" if item["type"] == "function_call" else "output_text"
+    return {"type": f"response.{kind}.delta", "item_id": by or item["id"], "delta": text, **about}
+
+
+M, N = text_of("m", "hi"), text_of("n", "ho")
+F, G = call_of("f", '{"a":1}'), call_of("g", '{"a":2}')
+NEW_F, THOUGHT = call_of("f", ""), {"type": "reasoning", "id": "rs_9", "summary": []}
+M_STREAMED = [of(M, "delta", 0, "hi"), of(M, "done", 0)]
+F_STREAMED = [of(NEW_F, "added", 0), of(F, "delta", 0, '{"a":1}')]
+ODD_STREAMS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], list[object]]] = {
+    "two calls at one index": ([*F_STREAMED, of(F, "done", 0), of(G, "added", 0), of(G, "done", 0)], [F, G], [1, 2]),
+    "two calls grow at one index": (
+        [*F_STREAMED[:1], of({**G, "arguments": ""}, "added", 0), of(G, "delta", 0, '{"a":2}'), *F_STREAMED[1:]],
+        [F, G],
+        [1, 2],
+    ),
+    "two texts at one index": ([*M_STREAMED, of(N, "delta", 0, "ho")], [M, N], ["hi", "ho"]),
+    "other ids in pieces at an index": (
+        [of(text_of("m", ""), "added", 0), of(M, "delta", 0, "h", "X"), of(M, "delta", 0, "i", "Y"), of(M, "done", 0)],
+        [M],
+        ["hi"],
+    ),
+    "a call repeated after it is done": ([*F_STREAMED, of(F, "done", 0), *F_STREAMED[1:], of(F, "done", 0)], [F], [1]),
+    "a text repeated after it is done": ([*M_STREAMED, *M_STREAMED], [M], ["hi"]),
+    "other ids in pieces": (
+        [of(text_of("m", ""), "added"), of(M, "delta", None, "h", "X"), of(M, "delta", None, "i", "X"), of(M, "done")],
+        [M],
+        ["hi"],
+    ),
+    "other ids at the end, after a thought": (M_STREAMED, [THOUGHT, text_of("n", "hi")], ["hi"]),
+    "no ids at the end, counted from 1": ([of(M, "delta", 1, "hi")], [text_of(None, "hi")], ["hi"]),
+    "other ids at the end, counted from 1": ([of(M, "delta", 1, "hi"), of(M, "done", 1)], [text_of("b", "hi")], ["hi"]),
+    "only the second text in pieces": ([of(M, "delta", 1, "hi")], [N, text_of("b", "hi")], ["hi", "ho"]),
+}
+
+
+@pytest.mark.parametrize("name", ODD_STREAMS)
+def test_each_item_is_read_once(name: str) -> None:
+    """
+    Items are told apart, and are not doubled, where ids and indexes of a stream are not as OpenAI has them.
+    """
+    told, output, expected = ODD_STREAMS[name]
+    assembler = OpenAIResponses("gpt-5", base_url="http://h/v1")._wire.assembler(True)
+    shown = [part for event in told for part in assembler.feed(event)]
+    shown += assembler.feed({"type": "response.completed", "response": body(*output)})
+    content = assembler.response().content
+    assert content is not None
+    found = [part.text or (part.function_call and part.function_call.args.get("a")) for part in content.parts]
+    assert found == expected
+    assert "".join(part.text or "" for part in shown) == "".join(text for text in expected if isinstance(text, str))
 
 
 async def test_every_byte_may_be_the_last() -> None:
