@@ -254,16 +254,19 @@ class DatabaseArtifactService(DatabaseGuest, BaseArtifactService):
             if last is None:
                 return Collected(contents=contents, size=size)
             [*_, found] = await self._database.write(_HURRIED(), LOCK(), rows.UNNAME(after, last))
-            for content, length in found.rows:
-                contents, size = contents + (length is not None), size + (length or 0)
-                await self._drop(content)
+            for (content,) in found.rows:
+                dropped = await self._drop(content)
+                contents, size = contents + dropped.contents, size + dropped.size
             after = last
 
-    async def _drop(self, content: int) -> None:
-        """Delete a content that has no hash, in steps."""
-        dropping = (rows.DROP_CHUNKS(content, DROPPED_CHUNKS), rows.DROP_CONTENT(content))
-        while (await self._database.write(_HURRIED(), *dropping))[1].changed == DROPPED_CHUNKS:
-            pass
+    async def _drop(self, content: int) -> Collected:
+        """Delete a content that has no hash, in steps, and return what was there to be deleted."""
+        dropping, size = (rows.DROP_CHUNKS(content, DROPPED_CHUNKS), rows.DROP_CONTENT(content)), 0
+        while True:
+            [_, chunks, dropped] = await self._database.write(_HURRIED(), *dropping)
+            size += sum(length for (length,) in chunks.rows)
+            if len(chunks.rows) < DROPPED_CHUNKS:
+                return Collected(contents=dropped.changed, size=size)
 
     def _absent(self, stored: Stored) -> StorageCorruptError:
         return self._damaged(f"the content of {stored.version.canonical_uri} is not there")
@@ -322,8 +325,8 @@ class _Upload:
         if await self._is_there():
             mine = self._uses[0]
             await self._service._end(mine)
-            self._uses.remove(mine)
             await self._service._drop(mine.content)
+            self._uses.remove(mine)
         use = self._uses[0].id
         uses = [each.id for each in self._uses]
         return [rows.UNNAME_TWIN(use, self.sha256), rows.SEAL(use, self.sha256, self.size), rows.RELEASE(uses)]
@@ -342,13 +345,13 @@ class _Upload:
         return content.sha256 == self.sha256
 
     async def abandon(self) -> None:
-        """Give up what no version names; the rest of a large one is left to the next collection."""
+        """Delete what no version names; where that fails, the next collection does it."""
         if not self._uses:
             return
         with trio.CancelScope(shield=True):
             await self._service._end(*self._uses)
             try:
-                await self._database.write(_HURRIED(), rows.DROP_CHUNKS(self._uses[0].content, DROPPED_CHUNKS))
+                await self._service._drop(self._uses[0].content)
             except StorageError:
                 pass
 

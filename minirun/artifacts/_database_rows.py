@@ -248,11 +248,11 @@ UNNAME: Final = Statement(
     "unname_contents",
     """
     WITH found AS (
-        SELECT id, CASE WHEN sha256 IS NOT NULL THEN size END AS size FROM minirun.contents c WHERE id > $1 AND id <= $2
+        SELECT id FROM minirun.contents c WHERE id > $1 AND id <= $2
             AND NOT EXISTS (SELECT FROM minirun.artifact_versions v WHERE v.sha256 = c.sha256)
             AND NOT EXISTS (SELECT FROM minirun.content_uses u WHERE u.content = c.id)
     )
-    UPDATE minirun.contents c SET sha256 = NULL FROM found WHERE c.id = found.id RETURNING c.id, found.size
+    UPDATE minirun.contents c SET sha256 = NULL FROM found WHERE c.id = found.id RETURNING c.id
     """,
     "int8 int8",
 )
@@ -265,7 +265,7 @@ DROP_CHUNKS: Final = Statement(
     f"""
     DELETE FROM minirun.chunks WHERE content = ({_UNKEPT}) AND number IN (
         SELECT number FROM minirun.chunks WHERE content = $1 ORDER BY number LIMIT $2
-    )
+    ) RETURNING length(data)
     """,
     "int8 int8",
 )

@@ -243,9 +243,8 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
         after: int | None = 0
         while after is not None:
             found, after = await self._file.write(partial(self._unname, after), durable=False)
-            for content, length in found:
-                contents, size = contents + (length is not None), size + (length or 0)
-                await self._drop(content)
+            for content in found:
+                contents, size = contents + 1, size + await self._drop(content)
         return Collected(contents=contents, size=size)
 
     @trio.lowlevel.enable_ki_protection
@@ -291,12 +290,12 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
             await self._file.write(end, durable=False)
             self._late.difference_update(late)
 
-    def _unname(self, after: int, transaction: Transaction) -> tuple[list[tuple[int, int | None]], int | None]:
+    def _unname(self, after: int, transaction: Transaction) -> tuple[list[int], int | None]:
         """
         Take the hashes of contents that nobody names or uses, of a page of them from *after* on.
 
         Returns:
-            Those, each with its size if it had a hash; and where the next page begins, or None.
+            Those, and where the next page begins, or None.
         """
         db = transaction.db
         rows = "SELECT id FROM contents WHERE id > ? ORDER BY id LIMIT ?"
@@ -304,23 +303,27 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
         if not page:
             return [], None
         unnamed = (
-            "SELECT id, CASE WHEN sha256 IS NULL THEN NULL ELSE size END FROM contents c WHERE id > ? AND id <= ?"
+            "SELECT id FROM contents c WHERE id > ? AND id <= ?"
             " AND NOT EXISTS (SELECT 1 FROM artifact_versions v WHERE v.sha256 = c.sha256)"
             " AND NOT EXISTS (SELECT 1 FROM content_uses u WHERE u.content = c.id)"
         )
-        found = db.execute(unnamed, (after, page[-1])).fetchall()
-        for content, _ in found:
+        found = [content for (content,) in db.execute(unnamed, (after, page[-1]))]
+        for content in found:
             db.execute("UPDATE contents SET sha256 = NULL WHERE id = ?", (content,))
         return found, page[-1]
 
-    async def _drop(self, content: int) -> None:
-        """Delete a content that has no hash, in steps."""
+    async def _drop(self, content: int) -> int:
+        """Delete a content that has no hash, in steps, and return how many bytes were deleted."""
 
-        def drop(transaction: Transaction) -> bool:
+        def drop(transaction: Transaction) -> list[int]:
             return drop_chunks(transaction.db, content, DROPPED_CHUNKS)
 
-        while not await self._file.write(drop, durable=False, heavy=True):
-            pass
+        size = 0
+        while True:
+            lengths = await self._file.write(drop, durable=False, heavy=True)
+            size += sum(lengths)
+            if len(lengths) < DROPPED_CHUNKS:
+                return size
 
     def _damaged(self, what: str) -> StorageCorruptError:
         return StorageCorruptError(f"{self._file.name}: {what:.300}; {ADVICE[StorageCorruptError]}")
@@ -373,8 +376,8 @@ class _Upload:
         if await self._is_there():
             mine = self._uses[0]
             await self._service._end(mine)
-            self._uses.remove(mine)
             await self._service._drop(mine.content)
+            self._uses.remove(mine)
 
     async def _is_there(self) -> bool:
         """Whether equal content is stored, and whole; if so, it is used from here on."""
@@ -406,20 +409,15 @@ class _Upload:
             name_content(db, bytes(self._waiting), self.sha256)
 
     async def abandon(self) -> None:
-        """Give up what no version names; the rest of a large one is left to the next collection."""
+        """Delete what no version names; where that fails, the next collection does it."""
         if not self._uses:
             return
-
-        def drop(transaction: Transaction) -> None:
-            for use in self._uses:
-                release(transaction.db, use)
-            drop_chunks(transaction.db, self._uses[0].content, DROPPED_CHUNKS)
-
         with trio.CancelScope(shield=True):
+            await self._service._end(*self._uses)
             try:
-                await self._file.write(drop, durable=False, heavy=True)
+                await self._service._drop(self._uses[0].content)
             except StorageError:
-                self._service._late.update(self._uses)
+                pass
 
 
 class _Content(ChunkedContent):

@@ -239,19 +239,19 @@ def seal_content(db: sqlite3.Connection, content: int, sha256: str, size: int) -
     db.execute("UPDATE contents SET sha256 = ?, size = ? WHERE id = ?", (sha256, size, content))
 
 
-def drop_chunks(db: sqlite3.Connection, content: int, limit: int) -> bool:
+def drop_chunks(db: sqlite3.Connection, content: int, limit: int) -> list[int]:
     """
-    Delete up to *limit* chunks of a content, at last its row, and return whether there are no more.
+    Delete up to *limit* chunks of a content and return their lengths; fewer than *limit*: its row is deleted, too.
 
     One that has a hash, or a use, is left alone.
     """
     used = "SELECT 1 FROM content_uses u WHERE u.content = c.id"
     is_kept = f"SELECT 1 FROM contents c WHERE c.id = ? AND (c.sha256 IS NOT NULL OR EXISTS ({used}))"
     if db.execute(is_kept, (content,)).fetchone():
-        return True
-    chunks = "SELECT rowid FROM chunks WHERE content = ? LIMIT ?"
-    found = db.execute(f"DELETE FROM chunks WHERE rowid IN ({chunks})", (content, limit))
-    if found.rowcount == limit:
-        return False
-    db.execute("DELETE FROM contents WHERE id = ?", (content,))
-    return True
+        return []
+    chunks = "SELECT rowid, length(data) FROM chunks WHERE content = ? LIMIT ?"
+    found = db.execute(chunks, (content, limit)).fetchall()
+    db.executemany("DELETE FROM chunks WHERE rowid = ?", [(row,) for row, _ in found])
+    if len(found) < limit:
+        db.execute("DELETE FROM contents WHERE id = ?", (content,))
+    return [length for _, length in found]

@@ -284,6 +284,16 @@ async def test_what_a_living_worker_uses_is_not_collected(
     assert count(worker.url, "contents") == 0
 
 
+async def test_what_an_earlier_collection_has_begun_is_counted_by_the_one_that_deletes_it(worker: Worker) -> None:
+    """A content that has lost its hash already, and some of its chunks, counts with the bytes that are there."""
+    await save_bytes(worker.artifacts, (PIECE * 13)[:LARGE])
+    await worker.artifacts.delete_artifact(**HERE)
+    sql(worker.url, "UPDATE minirun.contents SET sha256 = NULL")
+    [(first,)] = sql(worker.url, "DELETE FROM minirun.chunks WHERE number = 0 RETURNING length(data)")
+    assert await worker.artifacts.gc() == Collected(contents=1, size=LARGE - int(first or 0))
+    assert [count(worker.url, table) for table in ("contents", "chunks")] == [0, 0]
+
+
 async def test_an_upload_that_was_taken_for_dead_is_refused(worker: Worker, other: Worker) -> None:
     """Its use was ended, so nothing of it may be named: the save says so, and no version is there."""
 

@@ -18,7 +18,7 @@ import pytest
 import trio
 
 from minirun import Env, Event, EventActions
-from minirun.artifacts import ArtifactKey, BaseArtifactService, Collected, SqliteArtifactService
+from minirun.artifacts import ArtifactKey, BaseArtifactService, Collected, SqliteArtifactService, _sqlite
 from minirun.artifacts._values import described, taken_apart
 from minirun.errors import (
     AlreadyExistsError,
@@ -456,6 +456,35 @@ async def test_equal_content_is_stored_once(data: bytes, tmp_path: Path) -> None
     assert count(path, "contents") == count(path, "chunks") == 0
 
 
+async def test_what_an_earlier_collection_has_begun_is_counted_by_the_one_that_deletes_it(tmp_path: Path) -> None:
+    """A content that has lost its hash already, and some of its chunks, counts with the bytes that are there."""
+    path = tmp_path / "a.db"
+    async with SqliteArtifactService(path, durability="process") as service:
+        await save_large(service, LARGE)
+        await service.delete_artifact(**HERE)
+        sql(path, "UPDATE contents SET sha256 = NULL")
+        sql(path, "DELETE FROM chunks WHERE rowid = (SELECT min(rowid) FROM chunks)")
+        [[left]] = sql(path, "SELECT sum(length(data)) FROM chunks")
+        assert await service.gc() == Collected(contents=1, size=left)
+    assert count(path, "contents") == count(path, "chunks") == 0
+
+
+async def test_a_save_that_fails_leaves_no_row_however_large_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chunks that were written are deleted in steps, and the content with them."""
+    monkeypatch.setattr(_sqlite, "DROPPED_CHUNKS", 2)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"x" * (5 * CHUNK + 1)
+        raise OSError("the source is gone")
+
+    async with SqliteArtifactService(tmp_path / "a.db", durability="process") as service:
+        with pytest.raises(OSError, match="gone"):
+            await service.save_artifact_stream(**HERE, chunks=chunks())
+    assert [count(tmp_path / "a.db", table) for table in ("contents", "chunks", "content_uses")] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("megabytes", [14, pytest.param(1024, marks=pytest.mark.slow)])
 async def test_large_content_does_not_pass_through_memory(megabytes: int, tmp_path: Path) -> None:
     """Writing, writing again and reading hold a few chunks in memory, however large the whole is."""
@@ -593,7 +622,7 @@ def test_what_a_killed_process_left_is_collected(tmp_path: Path) -> None:
         assert count(path, "contents") == 3
         assert count(path, "artifact_versions") == 1
         process.kill()
-    assert trio.run(alone, collect) == Collected(contents=2, size=len(LARGE) + 6)
+    assert trio.run(alone, collect) == Collected(contents=3, size=len(LARGE) + 6 + 2 * CHUNK)
     for table in ("contents", "chunks", "content_uses", "artifact_versions"):
         assert count(path, table) == 0
     assert verify(path) == []

@@ -196,7 +196,7 @@ async def test_the_question_after_a_crash_shows_what_a_plain_approval_runs(
     SENT.clear()
     after = await run(runner_over(service, tool, **callbacks), question.reply(True))
     assert after.status == "completed"
-    assert SENT == [tuple(shown[-1].values())]
+    assert [tuple(shown[-1].values())] == SENT
 
 
 @pytest.mark.parametrize(

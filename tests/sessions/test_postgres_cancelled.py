@@ -14,6 +14,7 @@ import trio
 
 from minirun import DatabaseSessionService
 from minirun.artifacts import DatabaseArtifactService
+from minirun.artifacts._database import CHUNK_BYTES
 from minirun.types import Part
 
 from ..interruptions import PLACE, CancelAtStep
@@ -89,7 +90,7 @@ async def test_a_large_create_session_that_raises_cancelled_has_stored_nothing(u
 
 
 async def test_a_large_save_artifact_that_raises_cancelled_has_stored_and_left_nothing(url: str) -> None:
-    """Cancelled after any step, `save_artifact` has stored its version or none, and gc leaves no row of it."""
+    """Cancelled after any step, `save_artifact` has stored its version, or it has left no row, also before a gc."""
     returned: list[int] = []
 
     async with wire_to(shared_server(), url) as wire:
@@ -109,6 +110,10 @@ async def test_a_large_save_artifact_that_raises_cancelled_has_stored_and_left_n
             await delete()
             before, returned = numbers_of_rows(url), []
             cancelled = await cancel_at_each_step(save)
+            left = numbers_of_rows(url)
+            chunks = len(returned) * -(-LARGE_BYTES // CHUNK_BYTES)
+            assert (left["contents"], left["content_uses"]) == (str(len(returned)), "0")
+            assert left["chunks"] == str(chunks)
             assert await artifacts.list_versions(app_name="app", **PLACE, filename="f") == returned
             await delete()
             assert numbers_of_rows(url) == before
