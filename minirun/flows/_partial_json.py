@@ -41,6 +41,7 @@ class PartialValue:
         """Append *piece*; return the value so far, which stays the same once the text is not JSON."""
         self._text += piece
         if self._begin is None:
+            self._text = self._text.lstrip()
             if (found := _BEGIN.match(self._text)) is None:
                 return None
             self._begin = self._at = found.end()

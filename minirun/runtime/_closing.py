@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
+from ..errors import StorageError
 from ..events import Event, EventActions
 from ..sessions import InvocationStatus, OpenCall
 from ..sessions._recovery import around_waiting, by_event, closing_event_at_end
@@ -26,9 +27,14 @@ async def close_calls(context: InvocationContext, calls: Iterable[OpenCall]) -> 
     if replayer is not None:
         # A run that fails after this has not left the invocation as it was: only a failed one asks its questions again.
         replayer.has_new = True
+    failures = context._invocation.failures
     with trio.CancelScope(shield=True):
         for group in by_event(calls):
-            await _emit(context, closing_event_at_end(group, context._invocation.failures.unrecorded_calls))
+            try:
+                await _emit(context, closing_event_at_end(group, failures.unrecorded_calls))
+            except StorageError:
+                failures.has_unclosed_calls = True
+                raise
 
 
 async def close_open_calls(

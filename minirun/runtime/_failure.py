@@ -33,7 +33,9 @@ class Pause(BaseException):
 class Failures:
     """What has failed in a run, beside the exception that it ends with."""
 
-    __slots__ = ("_origins", "abandoned_threads", "late", "of_hooks", "of_tools", "unrecorded_calls")
+    __slots__ = (
+        "_origins", "abandoned_threads", "has_unclosed_calls", "late", "of_hooks", "of_tools", "unrecorded_calls",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.of_hooks: list[BaseException] = []
@@ -44,6 +46,8 @@ class Failures:
         """See `Run.failed_calls`."""
         self.unrecorded_calls: frozenset[str | None] = frozenset()
         """The ids of calls that were made, and whose responses could not be stored."""
+        self.has_unclosed_calls = False
+        """Whether the store refused to close calls for which no agent waits. A resumed run would leave them open."""
         self.abandoned_threads = 0
         self._origins: dict[int, tuple[BaseException, str, str | None, NodeInfo]] = {}  # by id; the exception lives on
 

@@ -413,7 +413,7 @@ class Execution:
         return self._ending_by(stop)
 
     def _ending_by(self, stop: Stop) -> Ending:
-        if stop is Stop.STORE and not self.is_resumable:
+        if stop is Stop.STORE and (not self.is_resumable or self.invocation.failures.has_unclosed_calls):
             stop = Stop.FAILURE
         ending = ending_of(stop, waits=self.invocation.waits)
         return ending._replace(status=self.was) if stop is Stop.NOTHING_NEW and self.was is not None else ending

@@ -58,10 +58,10 @@ class Attempts:
         invocation, retry = self._context._invocation, self._tool.retry
         try:
             while True:
-                if not self._slot.is_free or not (self.start is None or self.start.is_open):
-                    from ._starts import wait_for_turn  # few calls wait for others
+                if not self._slot.is_free:
+                    from ._starts import wait_for_slot  # few tools have a limit
 
-                    await wait_for_turn(self._context, self._slot, self.start)
+                    await wait_for_slot(self._context, self._slot, self.start)
                 await self._attempt(args)
                 if self.start is not None:
                     self.start.begin()  # also where it has failed before: nobody waits for another attempt
@@ -87,6 +87,7 @@ class Attempts:
         self.outcome = None
         context = self._context._for_attempt()
         try:
+            await self._begin(context)
             self.outcome = await self._call_within_time(context, args)
             if context._requested is not None and context.tool_confirmation is None:
                 self._context._requested, self.outcome = context._requested, None  # somebody has to allow it first
@@ -120,12 +121,18 @@ class Attempts:
         except Exception as error:
             return self._failed(error)
 
-    async def _called(self, context: ToolContext, args: Mapping[str, Any]) -> Outcome:
+    async def _begin(self, context: ToolContext) -> None:
+        """Wait for the calls before this one to begin. All calls of a turn can be at their points at the same time."""
         await context._invocation.env.point(f"{'tool' if self.made == 1 else 'retry of'} {context._path}")
         if self.start is not None:
+            if not self.start.is_open:
+                from ._starts import wait_for_turn  # most calls follow in their order
+
+                await wait_for_turn(self._context, self.start)
             self.start.begin()
-        result = await self._tool._run(thaw(args), context)
-        return self._returned(result)
+
+    async def _called(self, context: ToolContext, args: Mapping[str, Any]) -> Outcome:
+        return self._returned(await self._tool._run(thaw(args), context))
 
     def _keep(self, context: ToolContext) -> None:
         try:

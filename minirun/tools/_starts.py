@@ -8,7 +8,8 @@ its tool holds up no other call. A tool that runs in a thread has begun when it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from ._slot import Slot
 if TYPE_CHECKING:
     from ._call import ToolCall
 
-__all__ = ["Start", "run_side_by_side", "wait_for_turn"]
+__all__ = ["Start", "run_side_by_side", "wait_for_slot", "wait_for_turn"]
 
 
 class Start:
@@ -73,20 +74,26 @@ async def run_side_by_side(batch: Sequence[ToolCall]) -> None:
         nursery.start_soon(run_from, 0, name=f"tool {batch[0].call.name}")
 
 
-async def wait_for_turn(context: ToolContext, slot: Slot, start: Start | None) -> None:
-    """
-    Wait until the tool of a call may be called: for a slot of its tool, or for the calls before it to begin.
+async def wait_for_turn(context: ToolContext, start: Start) -> None:
+    """Wait until all calls before this one have begun."""
+    with _left_out_of_replay(context):
+        await start.wait()
 
-    A replay does not wait meanwhile for what is recorded inside of the call.
-    """
+
+async def wait_for_slot(context: ToolContext, slot: Slot, start: Start | None) -> None:
+    """Wait for a slot of the tool. The calls after this one do not wait for it to begin."""
+    if start is not None:
+        start.begin()
+    with _left_out_of_replay(context):
+        await slot.wait()
+
+
+@contextmanager
+def _left_out_of_replay(context: ToolContext) -> Iterator[None]:
+    """While a call waits, a replay does not wait for the events that are recorded inside of it."""
     replayer, call_id = context._invocation.replayer, context.function_call_id
     if replayer is not None:
         replayer.end_call(call_id)
-    if start is not None and slot.is_free:
-        await start.wait()
-    else:
-        if start is not None:
-            start.begin()
-        await slot.wait()
+    yield
     if replayer is not None:
         replayer.record.start_calls([call_id])

@@ -23,6 +23,7 @@ from minirun.artifacts import (
 )
 from minirun.credentials import InMemoryCredentialService
 from minirun.memory import DatabaseMemoryService, InMemoryMemoryService, SqliteMemoryService
+from minirun.sessions._store import SessionStore
 from minirun.testing import ScriptedLlm
 
 WAYS = "minirun.bridge.AsyncioBridge, or trio as guest"
@@ -77,7 +78,7 @@ def operations(thing: Any) -> Iterator[tuple[str, Any]]:
         method = getattr(type(thing), name)
         if (name.startswith("_") and name != "__aenter__") or not inspect.iscoroutinefunction(method):
             continue
-        if name not in ANYWHERE and name not in ELSEWHERE:
+        if name not in ANYWHERE and name not in ELSEWHERE and not hasattr(SessionStore, name):
             yield name, getattr(thing, name)
 
 

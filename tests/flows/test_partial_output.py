@@ -93,6 +93,7 @@ def test_each_value_is_a_prefix_of_the_next_and_the_last_is_whole(value: Any, as
         ('[1, "\\ud83dx", 2]', [1, ""]),
         ("[1] and more", [1]),
         ("[" * 200, None),
+        (" " * 20_000 + "[1,", [1]),
     ],
 )
 def test_an_incomplete_text_has_the_value_of_its_complete_parts(text: str, value: Any) -> None:
