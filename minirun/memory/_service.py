@@ -36,6 +36,7 @@ from .._json import brief, check_id, check_text, shown
 from .._service import BaseService
 from ..errors import InvalidValueError
 from ..events import Event
+from ..flows._hidden import without_hidden
 from ..sessions import Session
 from ..types import Content
 from ._ranking import Ranked, Ranking, padded
@@ -133,7 +134,9 @@ class BaseMemoryService(BaseService, ABC):
         custom_metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """
-        Remember what was said in *events*, which are stored ones; those without text are passed over.
+        Remember what was said in *events*, which are stored ones; those without text are passed over. A message that a
+        guardrail refused is left out, and a replaced one is remembered as its replacement, if *events* have the
+        verdict.
 
         Args:
             app_name: The app that the memories belong to.
@@ -151,8 +154,11 @@ class BaseMemoryService(BaseService, ABC):
         metadata = check_metadata(custom_metadata)
         if isinstance(events, (str, bytes, Mapping)) or not isinstance(events, Iterable):
             raise InvalidValueError("events", f"expected a list of events, found {shown(events)}")
+        told: Sequence[Event] = tuple(events)
+        if all(isinstance(event, Event) for event in told):
+            told = without_hidden(told)  # memories reach prompts, and a refused message must not
         entries: list[MemoryEntry] = []
-        for number, event in enumerate(tuple(events)):
+        for number, event in enumerate(told):
             if number % PAGE == 0:
                 await trio.lowlevel.checkpoint()
             entry = entry_of_event(event, session, metadata)

@@ -33,8 +33,9 @@ from minirun.errors import (
     ModelRetry,
     OutputSchemaError,
 )
+from minirun.memory import InMemoryMemoryService
 from minirun.models import LlmResponse
-from minirun.plugins import BasePlugin, GuardrailPlugin
+from minirun.plugins import BasePlugin, GuardrailPlugin, MemoryPlugin
 from minirun.runtime import CallbackContext, InvocationContext
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, UsageMetadata
@@ -560,6 +561,20 @@ async def test_plugin_and_agent_look_one_after_the_other(autojump_clock: trio.te
     agent = agent_with("x", "y", "z", input_guardrails=[looks])
     await run_to_end(await app_runner(agent, GuardrailPlugin(input=[no_bad_words])), "card")
     assert (seen, prompts(agent)[-1]) == (["[card]"], ["[card]!"])
+
+
+async def test_memory_has_no_refused_message(autojump_clock: trio.testing.MockClock) -> None:
+    """Memories reach prompts: a refused message is not remembered, and a replaced one as it is shown."""
+    memory = InMemoryMemoryService()
+    agent = agent_with("fine", input_guardrails=[no_bad_words])
+    runner = await app_runner(agent, MemoryPlugin(), memory_service=memory)
+    await run_tripped(runner, "a bad zebra")
+    await run_to_end(runner, "my card, zebra")
+    session = await runner.session_service.get_session(app_name="app", **PLACE)
+    assert session is not None
+    await memory.add_session_to_memory(session)
+    found = await memory.search_memory(app_name="app", user_id=PLACE["user_id"], query="zebra")
+    assert [each.content.text for each in found.memories] == ["my [card], zebra"]
 
 
 def test_what_cannot_be_a_guardrail_is_refused() -> None:
