@@ -81,7 +81,7 @@ class RecordedLlm(BaseLlm):
         self.inner, self.mode = inner, mode
         self._path = Path(path).absolute()
         self._exchanges: list[dict[str, Any]] = []  # as in the file; a replay has made its responses
-        self._used: set[int] = set()  # indexes of the exchanges that a replay has begun
+        self._unused: dict[int, dict[str, Any]] = {}  # the exchanges that no replay has begun, by number
         if inner is not None and mode == "record":
             self.name, self.capabilities = inner.name, inner.capabilities
         else:
@@ -123,16 +123,14 @@ class RecordedLlm(BaseLlm):
 
     def _next(self, normal: dict[str, Any]) -> dict[str, Any]:
         """Use the first unused exchange of an equal request, or raise CassetteError."""
-        key, unused = _text_of(normal), [i for i in range(len(self._exchanges)) if i not in self._used]
-        index = next((i for i in unused if _text_of(self._exchanges[i]["request"]) == key), None)
-        if index is not None:
-            self._used.add(index)
-            return self._exchanges[index]
-        if not unused:
-            self._fail(f"its {len(self._exchanges)} exchanges are used, found one more request; {_RECORD_AGAIN}")
-        difference = _first_difference(self._exchanges[unused[0]]["request"], normal)
-        problem = f"it has no such request unused; the first difference to exchange {unused[0] + 1} is at {difference}"
-        self._fail(f"{problem}; {_RECORD_AGAIN}")
+        key = _text_of(normal)
+        for number, exchange in self._unused.items():
+            if _text_of(exchange["request"]) == key:
+                return self._unused.pop(number)
+        for number, exchange in self._unused.items():
+            found = f"the first difference to exchange {number} is at {_first_difference(exchange['request'], normal)}"
+            self._fail(f"it has no such request unused; {found}; {_RECORD_AGAIN}")
+        self._fail(f"its {len(self._exchanges)} exchanges are used, found one more request; {_RECORD_AGAIN}")
 
     def _fail(self, problem: str, cause: BaseException | None = None) -> NoReturn:
         raise CassetteError(f"the cassette {self._path}: {problem}") from cause
@@ -152,6 +150,7 @@ class RecordedLlm(BaseLlm):
                 if "error" in exchange:
                     _error_of(exchange["error"])
                 self._exchanges.append(exchange)
+            self._unused = dict(enumerate(self._exchanges, 1))
             return head["model"], LlmCapabilities(**head["capabilities"])
         except FileNotFoundError:
             self._fail("found no such file; record it, with mode='record' or `pytest --record-models`, and keep it")
@@ -191,10 +190,9 @@ class RecordedLlm(BaseLlm):
         Raises:
             CassetteError: Exchanges are left over.
         """
-        left = [index + 1 for index in range(len(self._exchanges)) if index not in self._used]
-        if left and self.mode == "replay":
-            count = f"{len(left)} of {len(self._exchanges)} exchanges are left over"
-            self._fail(f"{count}, the first is exchange {left[0]}; {_RECORD_AGAIN}")
+        for number in self._unused:
+            count = f"{len(self._unused)} of {len(self._exchanges)} exchanges are left over"
+            self._fail(f"{count}, the first is exchange {number}; {_RECORD_AGAIN}")
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
