@@ -29,7 +29,7 @@ async def main() -> None:
         latency_s=0.1,
     )
     is_recorded = await trio.Path(CASSETTE).exists()
-    model = RecordedLlm(provider, CASSETTE, mode="replay" if is_recorded else "record", pace=0.0)
+    model = RecordedLlm(provider, CASSETTE, mode="replay" if is_recorded else "record")
     agent = LlmAgent(name="geographer", model=model, instruction="Answer in two words.", tools=[population])
     runner = InMemoryRunner(agent=agent, auto_create_session=True)
     streaming = RunConfig(streaming_mode=StreamingMode.SSE)

@@ -99,8 +99,8 @@ def cassette(request: pytest.FixtureRequest) -> Iterator[Any]:
     Return recorded models: `cassette(model)` replays `cassettes/MODULE/TEST.json`, in the folder of the test.
 
     With `pytest --record-models` the model is called and recorded. A test that passes without using every exchange
-    fails. In a test that is marked `simulation` there is no recording, and no such check: its
-    worlds replay what another test has recorded, given its `name`, as often as their faults make them ask.
+    fails. A test that is marked `simulation` records nothing and is not checked so: its worlds replay the cassette
+    of another test, which has that `name`.
     """
     from minirun.testing._cassettes import Cassettes  # few tests use it
 
@@ -110,13 +110,14 @@ def cassette(request: pytest.FixtureRequest) -> Iterator[Any]:
     is_simulated = node.get_closest_marker("simulation") is not None
     records = request.config.getoption("--record-models") and not is_simulated
     test = ".".join(node.nodeid.split("::")[1:])
-    cassettes = Cassettes(node.path, test, records=records, repeats=is_simulated)
+    cassettes = Cassettes(node.path, test, records=records)
     try:
         yield cassettes
     finally:
-        cassettes.close()
-    if node.stash.get(_HAS_PASSED, False) and not is_simulated:
-        cassettes.assert_done()
+        for _, model in cassettes.models:
+            model.close()
+    for _, model in cassettes.models if node.stash.get(_HAS_PASSED, False) and not is_simulated else ():
+        model.assert_done()
 
 
 class _Outcomes:

@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
 
-from .._json import brief
 from ..errors import ConfigurationError
 from ..models import BaseLlm, RecordedLlm
 
@@ -28,19 +26,15 @@ class Cassettes:
         module: The file of the test's module.
         test: The name of the test, with its class and its parameters.
         records: True if models are called and recorded.
-        repeats: `RecordedLlm`'s `repeat`.
     """
 
-    def __init__(self, module: Path, test: str, *, records: bool, repeats: bool) -> None:
+    def __init__(self, module: Path, test: str, *, records: bool) -> None:
         self._folder = module.parent / "cassettes" / module.stem
         self._test = test
         self._records = records
-        self._repeats = repeats
-        self._models: list[tuple[str, RecordedLlm]] = []
+        self.models: list[tuple[str, RecordedLlm]] = []
 
-    def __call__(
-        self, model: BaseLlm | Callable[[], BaseLlm] | None = None, name: str | None = None, *, pace: float = 0.0
-    ) -> RecordedLlm:
+    def __call__(self, model: BaseLlm | Callable[[], BaseLlm] | None = None, name: str | None = None) -> RecordedLlm:
         """
         Return a model that replays its cassette or, with `pytest --record-models`, records *model*.
 
@@ -49,42 +43,22 @@ class Cassettes:
                 neither keys nor the provider's package.
             name: The name of the file without `.json`, by default the name of the test. A test with several models
                 needs one name for each; tests that share a file use the same name.
-            pace: `RecordedLlm`'s `pace`, by default without waiting.
 
         Raises:
             CassetteError: There is no such file to replay.
-            ConfigurationError: An argument cannot be used, or there is no model to record.
+            ConfigurationError: There is no model to record, or its file is recorded by another model.
         """
-        if name is not None and (not isinstance(name, str) or not name or _UNUSUAL.search(name)):
-            expected = "expected the name of a cassette to be of letters, digits and any of '_.-'"
-            raise ConfigurationError(f"{expected}, found {brief(name)}")
-        if model is not None and not isinstance(model, BaseLlm) and not callable(model):
-            msg = f"expected a model (BaseLlm), or a function that makes one, found {brief(model)}"
-            raise ConfigurationError(msg)
-        file = f"{name or file_name(self._test)}.json"
-        if self._records and file in (other for other, _ in self._models):
+        file = f"{file_name(name or self._test)}.json"
+        if not self._records:
+            recorded = RecordedLlm(None, self._folder / file)
+        elif file in (other for other, _ in self.models):
             expected = f"expected one model for the cassette {file}, found a second one"
             raise ConfigurationError(f"{expected}; give each a name: cassette(model, name)")
-        made = model if model is None or isinstance(model, BaseLlm) else model() if self._records else None
-        mode: Literal["record", "replay"] = "record" if self._records else "replay"
-        recorded = RecordedLlm(made, self._folder / file, mode, pace=pace, repeat=self._repeats)
-        self._models.append((file, recorded))
+        else:
+            made = model if model is None or isinstance(model, BaseLlm) else model()
+            recorded = RecordedLlm(made, self._folder / file, "record")
+        self.models.append((file, recorded))
         return recorded
-
-    def close(self) -> None:
-        """Write the files of models that were not called."""
-        for _, recorded in self._models:
-            recorded.close()
-
-    def assert_done(self) -> None:
-        """
-        Check that every replayed exchange was used.
-
-        Raises:
-            CassetteError: Exchanges are left over.
-        """
-        for _, recorded in self._models:
-            recorded.assert_done()
 
 
 def file_name(test: str) -> str:

@@ -71,7 +71,7 @@ def test_a_recorded_conversation_runs_under_faults(recorded: Path, faults: Any, 
     """
 
     async def scenario(world: World) -> None:
-        runner = world.runner(lambda: clerk(RecordedLlm(None, recorded, repeat=True)))
+        runner = world.runner(lambda: clerk(RecordedLlm(None, recorded)))
         said = [await world.say(runner, "ada", message) for message in ("look", "and?")]
         assert [event and event.text for event in said] == ["Two things.", "One more."]
 
@@ -87,7 +87,7 @@ def test_a_recorded_conversation_gives_the_same_log_for_the_same_seed(recorded: 
     """
 
     async def scenario(world: World) -> None:
-        runner = world.runner(lambda: clerk(RecordedLlm(None, recorded, repeat=True)))
+        runner = world.runner(lambda: clerk(RecordedLlm(None, recorded)))
         for message in ("look", "and?"):
             await world.say(runner, "ada", message)
 
@@ -190,8 +190,8 @@ def test_cassettes_are_recorded_with_the_option_and_replayed_without(folder: Pat
     module.write_text(TESTS.replace('how, "bye") == ["Good day.", "Good bye."]', 'how) == ["Good day."]'))
     done = run_pytest(folder, "-k", "rude")
     assert "1 passed, 5 deselected, 1 error" in done.stdout, done.stdout
-    assert "1 of 2 exchanges are left over: exchange 2" in done.stdout
-    assert json.loads((module.parent / "cassettes/test_talk/first.json").read_text())["minirun_cassette"] == 2
+    assert "1 of 2 exchanges are left over, the first is exchange 2" in done.stdout
+    assert json.loads((module.parent / "cassettes/test_talk/first.json").read_text())["minirun_cassette"] == 3
 
 
 @pytest.mark.parametrize(
